@@ -1,0 +1,59 @@
+# One command each. `make demo` and `make test` need nothing but python3, make and a network.
+VENV ?= .venv
+BIN := $(VENV)/bin
+INPUTS := pyproject.toml constraints.txt scripts/bootstrap
+
+.PHONY: help demo test lint unit test-kernel test-root test-pythons bench schema wheel lock clean
+
+help:  ## Show these targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
+
+demo: $(VENV)/.installed  ## Run commands under a policy and see what is refused, and why
+	@$(BIN)/democrai-osguard demo
+
+test: $(VENV)/.installed-dev lint  ## Install what the tests need, then run all of them
+	@scripts/test-packages
+	@echo "→ running the tests"
+	@$(BIN)/pytest
+
+lint: $(VENV)/.installed-dev  ## Check style and types
+	@echo "→ checking style and types"
+	@$(BIN)/ruff check --quiet .
+	@$(BIN)/ruff format --check --quiet .
+	@$(BIN)/mypy
+
+unit: $(VENV)/.installed-dev  ## Run the tests that need nothing of the host
+	@$(BIN)/pytest tests/unit
+
+test-kernel: $(VENV)/.installed-dev  ## Run the tests against this kernel
+	@$(BIN)/pytest tests/kernel
+
+test-root: $(VENV)/.installed-dev  ## Run the tests that need root
+	@$(BIN)/pytest tests/root
+
+test-pythons: $(VENV)/.installed-dev  ## Run the unit tests on every other Python that is here
+	@scripts/test-pythons
+
+bench: $(VENV)/.installed-dev  ## Measure, side by side; writes benchmarks/results/
+	@$(BIN)/python -m benchmarks.run
+
+schema: $(VENV)/.installed-dev  ## Write the manifest's JSON Schema anew
+	@$(BIN)/python -m democrai_osguard.manifest_schema > democrai_osguard/manifest.schema.json
+
+wheel: $(VENV)/.installed-dev  ## Build the wheel and the source archive into dist/
+	@echo "→ building"
+	@$(BIN)/python -m build --outdir dist . >/dev/null && ls dist
+
+lock: $(VENV)/.installed-dev  ## Write what is installed now into constraints.txt
+	@scripts/lock $(BIN)/pip
+
+clean:  ## Remove what these targets made
+	rm -rf $(VENV) $(VENV)-* build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+
+$(VENV)/.installed: $(INPUTS)
+	@scripts/bootstrap $(VENV)
+	@touch $@
+
+$(VENV)/.installed-dev: $(INPUTS)
+	@scripts/bootstrap $(VENV) dev
+	@touch $@ $(VENV)/.installed

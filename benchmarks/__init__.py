@@ -1,0 +1,1 @@
+"""Measurements: ratios between things that are run side by side, in one run."""

@@ -1,0 +1,1 @@
+"""The `democrai-osguard` command line."""

@@ -1,0 +1,111 @@
+"""`democrai-osguard explain`: what would be decided about one act, by which rule, and why."""
+
+from __future__ import annotations
+
+import os
+from itertools import zip_longest
+from typing import TYPE_CHECKING
+
+import click
+
+from democrai_osguard.access import OPERATIONS, AccessRequest, Operation, ResourceType, Subject
+from democrai_osguard.cli.exits import Exit
+from democrai_osguard.cli.output import say, say_fields, say_json
+from democrai_osguard.manifest import dump_access, load_manifest
+from democrai_osguard.manifest_shape import PHASES
+from democrai_osguard.policy.chain import Chain
+from democrai_osguard.policy.decide import Policy, decide
+from democrai_osguard.policy.decision import Allow, Decision, Deny, RequiresApproval
+from democrai_osguard.targets.request import access_request
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_OPERATIONS = tuple(dict.fromkeys(verb for verbs in OPERATIONS.values() for verb in verbs))
+_ANSWERS: dict[type[Decision], tuple[str, str, Exit]] = {
+    Allow: ("allow", "allowed", Exit.ALLOWED),
+    Deny: ("deny", "denied", Exit.DENIED),
+    RequiresApproval: ("requires_approval", "requires approval", Exit.REQUIRES_APPROVAL),
+}
+
+
+@click.command()
+@click.option(
+    "--manifest",
+    "manifests",
+    multiple=True,
+    type=click.Path(exists=True, dir_okay=False),
+    help="What the subject declares. Repeat both options for a chain, outermost first.",
+)
+@click.option("--subject", "subjects", multiple=True, required=True, metavar="KIND:NAME")
+@click.option("--phase", type=click.Choice(PHASES), help="For engines and extractors.")
+@click.option("--json", "as_json", is_flag=True, help="For machines.")
+@click.argument("resource", type=click.Choice([str(each) for each in ResourceType]))
+@click.argument("operation", type=click.Choice([str(each) for each in _OPERATIONS]))
+@click.argument("target")
+def explain(  # noqa: PLR0913 - one parameter for each word of the command line
+    *,
+    manifests: Sequence[str],
+    subjects: Sequence[str],
+    phase: str | None,
+    as_json: bool,
+    resource: str,
+    operation: str,
+    target: str,
+) -> int:
+    """Say whether an act is allowed, and which rule of which subject says so.
+
+    Exits with 0 if it is allowed, 1 if it is denied, 2 if it requires approval.
+    """
+    chain = _chain(subjects, manifests, phase)
+    # A relative path here is one that a person typed: it starts where they are.
+    request = access_request(chain.actor, resource, operation, target, base=os.getcwd())
+    decision = decide(request, Policy(chain))
+    if as_json:
+        say_json(_document(request, chain, decision))
+    else:
+        _say(request, chain, decision)
+    return _ANSWERS[type(decision)][2]
+
+
+def _chain(subjects: Sequence[str], manifests: Sequence[str], phase: str | None) -> Chain:
+    if len(manifests) > len(subjects):
+        raise click.UsageError("each --manifest belongs to a --subject")
+    chain = Chain()
+    for text, file in zip_longest(subjects, manifests):
+        subject = Subject.parse(text)
+        declared = None if file is None else load_manifest(file, subject.type, phase).access
+        chain = chain.enter(subject, declared)
+    return chain
+
+
+def _say(request: AccessRequest, chain: Chain, decision: Decision) -> None:
+    act = f"{request.resource_type} {request.operation} {request.target}"
+    say(f"{_ANSWERS[type(decision)][1]}: {act}")
+    rule = getattr(decision, "rule", None)
+    say_fields(
+        (
+            ("why", decision.reason),
+            ("rule", "" if rule is None else str(rule)),
+            ("chain", str(chain)),
+            ("do", getattr(decision, "hint", "")),
+        )
+    )
+
+
+def _document(request: AccessRequest, chain: Chain, decision: Decision) -> dict[str, object]:
+    rule = getattr(decision, "rule", None)
+    return {
+        "decision": _ANSWERS[type(decision)][0],
+        "code": decision.code,
+        "reason": decision.reason,
+        "hint": getattr(decision, "hint", ""),
+        "rule": None if rule is None else dump_access([rule])[0],
+        "subject": str(getattr(decision, "subject", request.subject)),
+        "chain": [str(subject) for subject in chain.subjects],
+        "request": {
+            "resource_type": str(request.resource_type),
+            "operation": str(Operation(request.operation)),
+            "target": request.target,
+        },
+    }

@@ -1,0 +1,61 @@
+"""`democrai-osguard`: the entry point, and how errors become exit codes."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+import click
+
+from democrai_osguard.cli.exits import Exit
+from democrai_osguard.cli.output import printable
+from democrai_osguard.errors import OsGuardError
+
+# Each command is a file of this package with a command of the same name, loaded when it is used.
+COMMANDS = ("demo", "explain", "manifest", "status")
+
+
+class _Commands(click.Group):
+    """The commands by name. One command does not pay for the imports of another."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's own signature
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - likewise
+        if cmd_name not in COMMANDS:
+            return None
+        module = importlib.import_module(f"democrai_osguard.cli.{cmd_name}")
+        command = getattr(module, cmd_name)
+        assert isinstance(command, click.Command)  # noqa: S101 - for the type checker
+        return command
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="democrai-osguard")
+def main() -> None:
+    """See, check and decide what code that is not fully trusted may touch."""
+
+
+def run() -> None:
+    """Run the command line; a mistake of the caller is one line and exit code 64."""
+    try:
+        code = main.main(prog_name="democrai-osguard", standalone_mode=False)
+    except click.exceptions.NoArgsIsHelpError as error:
+        _fail(error.format_message())
+    except click.ClickException as error:
+        _fail(f"democrai-osguard: {error.format_message()}")
+    except OsGuardError as error:
+        _fail(f"democrai-osguard: {error}")
+    except (click.Abort, KeyboardInterrupt):
+        sys.exit(130)  # as a shell reports an interrupted command
+    sys.exit(code if isinstance(code, int) else Exit.ALLOWED)
+
+
+def _fail(message: str) -> None:
+    for line in message.splitlines():
+        click.echo(printable(line), err=True)
+    sys.exit(Exit.USAGE)
+
+
+if __name__ == "__main__":
+    run()

@@ -1,0 +1,69 @@
+"""Everything that this package raises on purpose, each with a code that stays.
+
+A value that cannot be understood is a ValueError; a refusal is a PermissionError; a failure to
+find out is neither. Nothing here decides or formats for a terminal.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class OsGuardError(Exception):
+    """Base of every error that this package raises on purpose."""
+
+    code: ClassVar[str] = "osguard_error"
+
+
+class ContractError(OsGuardError, ValueError):
+    """A word that the access contract does not know: a type, an operation, a subject."""
+
+    code = "invalid_contract_value"
+
+
+class TargetError(OsGuardError, ValueError):
+    """A target that cannot be normalised. It names the value and the reason."""
+
+    code = "invalid_target"
+
+    def __init__(self, value: object, reason: str) -> None:
+        self.value = value
+        self.reason = reason
+        super().__init__(f"{self.code}: {shown(value)}: {reason}")
+
+
+class NetworkTargetMissing(TargetError):
+    """A network target that is empty."""
+
+    code = "network_target_missing"
+
+
+class UnsafePath(TargetError):
+    """A path that cannot be resolved safely. Deciding about it ends in a denial."""
+
+    code = "unsafe_path"
+
+
+class ManifestError(OsGuardError, ValueError):
+    """A manifest that does not hold together. `problems` has one line for each place."""
+
+    code = "invalid_manifest"
+
+    def __init__(self, problems: tuple[str, ...]) -> None:
+        self.problems = problems
+        super().__init__("\n".join(problems))
+
+
+class ProfileError(OsGuardError, ValueError):
+    """A profile that cannot be read, such as one with an invalid glob."""
+
+    code = "invalid_profile"
+
+
+_SHOWN_LENGTH = 200
+
+
+def shown(value: object) -> str:
+    """Return a value as it may stand in a message: quoted, escaped, and not endless."""
+    text = ascii(value) if isinstance(value, (str, bytes)) else repr(value)
+    return text if len(text) <= _SHOWN_LENGTH else f"{text[:_SHOWN_LENGTH]}… ({len(text)} long)"

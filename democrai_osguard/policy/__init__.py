@@ -1,0 +1,1 @@
+"""Policy: rules compiled, chains of subjects, profiles, and the decision itself."""

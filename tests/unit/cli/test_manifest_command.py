@@ -1,0 +1,73 @@
+"""`democrai-osguard manifest` tells a sound manifest from one with problems."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from command_line import osguard
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+RULE = {"resource_type": "filesystem", "operation": "read", "target": "/srv"}
+
+
+def _write(folder: Path, document: object) -> str:
+    path = folder / "manifest.json"
+    path.write_text(json.dumps(document))
+    return str(path)
+
+
+def test_a_sound_manifest_is_shown_in_normal_form(tmp_path: Path) -> None:
+    file = _write(tmp_path, {"access": [{**RULE, "target": "data/"}]})
+    done = osguard("manifest", "check", file)
+    assert done.returncode == 0
+    assert f"filesystem read {tmp_path.resolve()}/data\n" in done.stdout
+
+
+def test_every_problem_is_named_at_once(tmp_path: Path) -> None:
+    file = _write(tmp_path, {"acess": [], "access": [{**RULE, "operation": "write"}, 5]})
+    done = osguard("manifest", "check", file)
+    assert done.returncode == 1
+    assert "'acess': unknown key" in done.stdout
+    assert "access[0].operation: 'write' is not an operation of filesystem" in done.stdout
+    assert "access[1]: expected an object" in done.stdout
+
+
+def test_a_broad_root_is_accepted_with_a_warning(tmp_path: Path) -> None:
+    done = osguard("manifest", "check", _write(tmp_path, {"access": [{**RULE, "target": "/"}]}))
+    assert done.returncode == 0
+    assert "warning: access[0].target: / is broad" in done.stdout
+
+
+def test_both_phases_of_an_engine_are_checked(tmp_path: Path) -> None:
+    file = _write(tmp_path, {"runtime": {"access": [RULE]}, "install": {"acces": []}})
+    done = osguard("manifest", "check", file)
+    assert done.returncode == 1
+    assert "install: 'acces': unknown key" in done.stdout
+
+
+def test_json_says_the_same(tmp_path: Path) -> None:
+    document = json.loads(osguard("manifest", "check", "--json", _write(tmp_path, {})).stdout)
+    assert document["valid"] is True
+    assert document["sections"][0]["access"] == []
+
+
+def test_a_file_that_is_not_there_exits_with_64(tmp_path: Path) -> None:
+    assert osguard("manifest", "check", str(tmp_path / "none.json")).returncode == 64
+
+
+def test_access_prints_what_a_child_gets(tmp_path: Path) -> None:
+    file = _write(tmp_path, {"runtime": {"access": [RULE]}, "install": {}})
+    runtime = osguard("manifest", "access", file, "--kind", "engine")
+    install = osguard("manifest", "access", file, "--kind", "engine", "--phase", "install")
+    assert json.loads(runtime.stdout) == [RULE]
+    assert json.loads(install.stdout) == []
+
+
+def test_no_arguments_show_help_and_an_unknown_command_exits_with_64() -> None:
+    assert osguard().returncode == 64
+    assert "Usage:" in osguard().stderr
+    assert osguard("fly").returncode == 64
+    assert osguard("--help").returncode == 0
