@@ -1,0 +1,75 @@
+"""The broker: completes in the supervising process what Landlock alone cannot tell apart.
+
+A confined command stops in a call that the filter sends here. The broker reads the arguments once,
+opens the object itself, judges where that object really is, and acts on what it opened. Where it
+has nothing to say it lets the kernel go on, and then Landlock decides; it never does that with a
+call that Landlock does not see.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+
+from . import notification
+from .brokered import HANDLERS, Descriptor, GoOn
+from .rules import beneath
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from .caller import Call
+    from .rules import Rule
+
+
+class Broker:
+    """Judges and carries out the calls of one command."""
+
+    def __init__(self, rules: Iterable[Rule], listener: int, names: Mapping[int, str]) -> None:
+        self._roots = tuple((rule.operation, os.path.realpath(rule.target)) for rule in rules)
+        self._identity = (os.geteuid(), os.getegid())
+        self._listener = listener
+        self._names = names
+        os.umask(0)  # the caller's own is applied instead
+
+    def serve_one(self) -> None:
+        """Take one call and answer it, whatever happens."""
+        call = notification.receive(self._listener)
+        if call is None:
+            return
+        try:
+            answer = HANDLERS[self._names[call.number]](self, call)
+        except GoOn:
+            notification.go_on(self._listener, call)
+        except OSError as error:
+            notification.refuse(self._listener, call, error.errno or errno.EPERM)
+        except Exception:  # noqa: BLE001 - a caller that waits forever is worse than a refusal
+            notification.refuse(self._listener, call, errno.EPERM)
+        else:
+            self._deliver(call, answer)
+
+    def allows(self, operation: str, path: str) -> bool:
+        """Tell whether a rule covers the path."""
+        return any(own == operation and beneath(path, root) for own, root in self._roots)
+
+    def umask_of(self, call: Call) -> int:
+        """Return the caller's umask, just before acting for it.
+
+        Raise EPERM when the caller is gone, or has become another user than the broker: what the
+        broker does, it does with its own rights.
+        """
+        user, group, umask = call.identity()
+        if (user, group) != self._identity or not notification.is_waiting(self._listener, call):
+            raise OSError(errno.EPERM, os.strerror(errno.EPERM))
+        return umask
+
+    def _deliver(self, call: Call, answer: int | Descriptor) -> None:
+        if isinstance(answer, int):
+            notification.give_back(self._listener, call, answer)
+            return
+        number, close_on_exec = answer
+        try:
+            notification.hand_in(self._listener, call, number, close_on_exec=close_on_exec)
+        finally:
+            os.close(number)

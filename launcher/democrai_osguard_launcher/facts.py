@@ -1,0 +1,51 @@
+"""Looks at the host, the command and the targets, once, before the plan is made."""
+
+from __future__ import annotations
+
+import os
+import stat
+
+from . import kernel, program
+from .errors import LaunchError
+from .plan import DIRECTORY, FILE, MISSING, SOCKET, Facts
+from .rules import FILESYSTEM, SYSTEM_DEPENDENCY
+from .seccomp import ARCHITECTURES
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from .rules import Rule
+
+
+def gather(rules: Sequence[Rule], command: program.Program | None, path: str | None) -> Facts:
+    """Collect what the plan for these rules and this command needs to know."""
+    targets = dict.fromkeys(rule.target for rule in rules if rule.resource_type == FILESYSTEM)
+    names = {rule.target for rule in rules if rule.resource_type == SYSTEM_DEPENDENCY}
+    supported = os.uname().machine in ARCHITECTURES
+    return Facts(
+        abi=kernel.landlock_abi(),
+        seccomp=supported and kernel.has_seccomp(),
+        notifications=supported and kernel.has_notifications(),
+        kinds={target: _kind(target) for target in targets},
+        programs={name: _files(name, path) for name in names},
+        executables=command.executables if command else (),
+        readable=command.readable if command else (),
+    )
+
+
+def _kind(path: str) -> str:
+    try:
+        mode = os.stat(path).st_mode
+    except OSError:
+        return MISSING
+    if stat.S_ISDIR(mode):
+        return DIRECTORY
+    return SOCKET if stat.S_ISSOCK(mode) else FILE
+
+
+def _files(name: str, path: str | None) -> tuple[str, ...]:
+    try:
+        return program.find(name, path).executables
+    except LaunchError:
+        return ()

@@ -1,0 +1,45 @@
+"""Resource limits of the command. The kernel keeps them across exec, and only root raises them."""
+
+from __future__ import annotations
+
+import resource
+
+from .errors import NotEnforced, UsageError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    Limit = tuple[str, int]
+
+NAMES: Mapping[str, int] = {
+    "cpu": resource.RLIMIT_CPU,
+    "files": resource.RLIMIT_NOFILE,
+    "fsize": resource.RLIMIT_FSIZE,
+    "memory": resource.RLIMIT_AS,
+    "nproc": resource.RLIMIT_NPROC,
+    "stack": resource.RLIMIT_STACK,
+}
+_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+
+
+def parse(text: str) -> Limit:
+    """Read `name=number`, where the number may end in k, m or g; raise UsageError."""
+    name, _, value = text.partition("=")
+    if name not in NAMES:
+        raise UsageError(f"--limit: {name!r} is not a limit ({', '.join(NAMES)})")
+    digits = value.lower().rstrip("kmg")
+    unit = value.lower()[len(digits) :]
+    if not digits.isascii() or not digits.isdigit() or unit not in _UNITS:
+        raise UsageError(f"--limit: {text!r} has no number such as 64 or 512m")
+    return name, int(digits) * _UNITS[unit]
+
+
+def apply(limits: Iterable[Limit]) -> None:
+    """Lower the limits of this process; raise NotEnforced where that is refused."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a core is a copy of all that was readable
+    for name, value in limits:
+        try:
+            resource.setrlimit(NAMES[name], (value, value))
+        except (OSError, ValueError, OverflowError) as error:
+            raise NotEnforced(f"--limit {name}={value}: {error}") from error

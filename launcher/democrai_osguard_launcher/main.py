@@ -1,0 +1,114 @@
+"""`democrai-launch`: reads what is asked, makes the plan, gives rights up, becomes the command."""
+
+# ruff: noqa: PLC0415 - what most launches do not need is imported where it is needed
+
+from __future__ import annotations
+
+import os
+import sys
+
+from . import options as command_line
+from . import program
+from .access import parse as parse_access
+from .environment import child_environment
+from .errors import Exit, LaunchError, NotEnforced, NotExecutable, NotFound
+from .facts import gather
+from .plan import make_plan
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import signal
+    from typing import NoReturn
+
+    from .options import Options
+    from .plan import Plan
+    from .rules import Rule
+else:
+    import _signal as signal  # built in; `signal` itself would import `enum`
+
+
+def run() -> NoReturn:
+    """Do what the command line says, and exit with the code that says how it went."""
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    try:
+        _launch(command_line.parse(sys.argv[1:]))
+    except LaunchError as error:
+        _say(str(error))
+        sys.exit(error.exit_code)
+    except Exception as error:  # noqa: BLE001 - a code of 1 would look like the command's own
+        _say(f"refused: {type(error).__name__}: {error}")
+        sys.exit(Exit.NOT_ENFORCED)
+    sys.exit(0)
+
+
+def _launch(options: Options) -> None:
+    if options.help or options.version:
+        sys.stdout.write(command_line.HELP if options.help else _version())
+        return
+    rules = (*_given_rules(options), *options.rules)
+    search_path = os.environ.get("PATH")
+    command = program.find(options.command[0], search_path) if options.command else None
+    plan = make_plan(rules, gather(rules, command, search_path))
+    if command is None or options.explain:
+        _explain(plan, as_json=options.json)
+        return
+    environment = child_environment(os.environ, rules, options.subject, options.keep_env)
+    _check_level(plan, options.require)
+    _become(command.path, options, environment, plan)
+
+
+def _given_rules(options: Options) -> tuple[Rule, ...]:
+    if options.manifest is None:
+        return parse_access(os.environ.get("DEMOCRAI_ACCESS"))
+    from .manifest import rules_of
+
+    kind = options.subject.type if options.subject else "module"
+    return rules_of(options.manifest, kind, options.phase)
+
+
+def _become(path: str, options: Options, environment: dict[str, str], plan: Plan) -> None:
+    from .confinement import confine
+
+    confine(plan, options)
+    # Python ignores these two, and an ignored signal would stay ignored in the command.
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):
+        signal.signal(number, signal.SIG_DFL)
+    try:
+        os.execve(path, options.command, environment)  # noqa: S606 - no shell is the point
+    except FileNotFoundError as error:
+        raise NotFound(f"{options.command[0]}: {error.strerror}") from error
+    except OSError as error:
+        raise NotExecutable(f"{options.command[0]}: {error.strerror}") from error
+
+
+def _check_level(plan: Plan, required: str) -> None:
+    """Refuse below the required level; above it, still say what is not held."""
+    levels = command_line.LEVELS
+    if levels.index(plan.level) > levels.index(required):
+        raise NotEnforced(
+            f"refused: enforcement would be {plan.level}, not {required}: {'; '.join(plan.missing)}"
+        )
+    for line in (*plan.missing, *plan.notes):
+        _say(line)
+
+
+def _explain(plan: Plan, *, as_json: bool) -> None:
+    from . import explain
+
+    if not as_json:
+        sys.stdout.write(explain.as_text(plan))
+        return
+    import json
+
+    sys.stdout.write(json.dumps(explain.as_document(plan), indent=2) + "\n")
+
+
+def _version() -> str:
+    from importlib.metadata import version
+
+    return f"democrai-launch {version('democrai-osguard')}\n"
+
+
+def _say(line: str) -> None:
+    os.write(2, f"democrai-launch: {line}\n".encode(errors="surrogateescape"))

@@ -1,0 +1,189 @@
+"""The command line, read by hand: an argument parser would cost more than the whole launch."""
+
+# ruff: noqa: PLC0415 - what most launches do not need is imported where it is needed
+
+from __future__ import annotations
+
+import os
+
+from .errors import UsageError
+from .record import Record
+from .rules import FILESYSTEM, NETWORK, OPERATIONS, Rule, Subject, make_rule, make_subject
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+LEVELS = ("full", "partial", "none")
+
+HELP = """\
+Usage: democrai-launch [options] -- command [argument ...]
+
+Runs the command with the rights of DEMOCRAI_ACCESS and of the options, and with no others.
+
+Rules, each repeatable; no operation implies another:
+  --read PATH        read files and list folders at PATH and beneath it
+  --create PATH      create what does not exist yet
+  --modify PATH      change what exists
+  --delete PATH      remove what is beneath PATH
+  --execute PATH     start programs
+  --connect TARGET   open connections to host, host:port, address or URL
+  --receive TARGET   likewise: the kernel only knows connections
+  --send TARGET      likewise
+
+  --manifest FILE    take the rules of a manifest instead of DEMOCRAI_ACCESS
+  --phase PHASE      with --manifest: runtime (default) or install
+
+What the command inherits:
+  --keep-env NAME        a variable whose name looks like a secret; * keeps them all
+  --keep-fd N            a descriptor above 2
+  --limit NAME=NUMBER    cpu, files, fsize, memory, nproc or stack; 512m is 512 MiB
+
+Who and how strictly:
+  --subject KIND:NAME    the subject that the command acts for
+  --require LEVEL        refuse below this enforcement: full (default), partial or none
+  --best-effort          run with whatever this kernel can hold, and say what it cannot
+  --receipt FILE         write down, as JSON, what was enforced and what was tried
+
+Instead of running:
+  --explain    print what each layer will enforce for each rule
+  --json       with --explain: for machines
+  --help       print this
+  --version    print the version
+
+Exit codes: the command's own, or 64 usage, 125 refused to run it unprotected,
+126 not executable, 127 not found.
+"""
+
+
+class Options(Record):
+    """What was asked for, checked."""
+
+    command: tuple[str, ...] = ()
+    rules: tuple[Rule, ...] = ()
+    manifest: str | None = None
+    phase: str = "runtime"
+    subject: Subject | None = None
+    require: str = "full"
+    keep_fds: tuple[int, ...] = ()
+    keep_env: tuple[str, ...] = ()
+    limits: tuple[tuple[str, int], ...] = ()
+    receipt: str | None = None
+    explain: bool = False
+    json: bool = False
+    help: bool = False
+    version: bool = False
+
+
+def parse(arguments: Sequence[str]) -> Options:
+    """Read the arguments after the program's name; raise UsageError for what is not an option."""
+    values: dict[str, object] = {}
+    rest = list(reversed(arguments))
+    while rest:
+        word = rest.pop()
+        if word == "--":
+            values["command"] = tuple(reversed(rest))
+            break
+        name, equals, value = word.partition("=")
+        if name in _SWITCHES and not equals:
+            values.update(_SWITCHES[name])
+        elif name in _VALUES:
+            key, read = _VALUES[name]
+            values[key] = read(name, value if equals else _next(rest, name))
+        elif name in _REPEATABLE:
+            key, read = _REPEATABLE[name]
+            found = read(name, value if equals else _next(rest, name))
+            values[key] = (*values.get(key, ()), found)  # type: ignore[misc]
+        else:
+            raise UsageError(_unknown(word))
+    return _checked(Options(**values))  # type: ignore[arg-type]
+
+
+def _checked(options: Options) -> Options:
+    if options.json and not options.explain:
+        raise UsageError("--json goes with --explain")
+    runs_nothing = options.explain or options.help or options.version
+    if not options.command and not runs_nothing:
+        raise UsageError("no command: democrai-launch [options] -- command ...")
+    return options
+
+
+def _unknown(word: str) -> str:
+    if word.startswith("-"):
+        return f"{word}: no such option"
+    return f"{word}: put -- before the command"
+
+
+def _next(rest: list[str], name: str) -> str:
+    if not rest or rest[-1] == "--":
+        raise UsageError(f"{name} needs a value")
+    return rest.pop()
+
+
+def _path_rule(name: str, value: str) -> Rule:
+    # A person typed it: relative to where they stand, and links lead where they lead.
+    target = os.path.realpath(value) if value and "\0" not in value else value
+    return make_rule(FILESYSTEM, name.removeprefix("--"), target, at=name)
+
+
+def _network_rule(name: str, value: str) -> Rule:
+    return make_rule(NETWORK, name.removeprefix("--"), value, at=name)
+
+
+def _subject(name: str, value: str) -> Subject:
+    kind, _, own_name = value.partition(":")
+    return make_subject(kind, own_name, at=name)
+
+
+def _one_of(choices: tuple[str, ...]) -> Callable[[str, str], str]:
+    def read(name: str, value: str) -> str:
+        if value not in choices:
+            raise UsageError(f"{name}: {value!r} is none of {', '.join(choices)}")
+        return value
+
+    return read
+
+
+def _text(name: str, value: str) -> str:
+    if not value or "\0" in value:
+        raise UsageError(f"{name} needs a value")
+    return value
+
+
+def _descriptor(name: str, value: str) -> int:
+    if not value.isascii() or not value.isdigit():
+        raise UsageError(f"{name}: {value!r} is not the number of a descriptor")
+    try:
+        os.fstat(int(value))
+    except (OSError, OverflowError) as error:
+        raise UsageError(f"{name}: {value} is not open") from error
+    return int(value)
+
+
+def _limit(_name: str, value: str) -> tuple[str, int]:
+    from .limits import parse as parse_limit
+
+    return parse_limit(value)
+
+
+_SWITCHES: dict[str, dict[str, object]] = {
+    "--best-effort": {"require": "none"},
+    "--explain": {"explain": True},
+    "--json": {"json": True},
+    "--help": {"help": True},
+    "--version": {"version": True},
+}
+_VALUES: dict[str, tuple[str, Callable[[str, str], object]]] = {
+    "--manifest": ("manifest", _text),
+    "--phase": ("phase", _one_of(("runtime", "install"))),
+    "--receipt": ("receipt", _text),
+    "--require": ("require", _one_of(LEVELS)),
+    "--subject": ("subject", _subject),
+}
+_REPEATABLE: dict[str, tuple[str, Callable[[str, str], object]]] = {
+    **{f"--{operation}": ("rules", _path_rule) for operation in OPERATIONS[FILESYSTEM]},
+    **{f"--{operation}": ("rules", _network_rule) for operation in OPERATIONS[NETWORK]},
+    "--keep-env": ("keep_env", _text),
+    "--keep-fd": ("keep_fds", _descriptor),
+    "--limit": ("limits", _limit),
+}

@@ -1,0 +1,299 @@
+"""Decides what each layer will enforce. Pure: rules and facts in, a frozen plan out.
+
+The guard may import this module; it touches no file and no kernel.
+"""
+
+# ruff: noqa: PLC0415 - what most launches do not need is imported where it is needed
+
+from __future__ import annotations
+
+from . import landlock
+from .baseline import READ, RUN, RUNTIME_PATHS
+from .record import Record
+from .rules import FILESYSTEM, NETWORK, Rule, beneath
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+EXACT = "exact"  # the kernel enforces precisely this rule
+BROKERED = "brokered"  # the supervising process completes it
+GUARD_ONLY = "guard only"  # below Python nothing tells this rule from a wider one
+
+FULL, PARTIAL, NONE = "full", "partial", "none"
+DIRECTORY, FILE, SOCKET, MISSING = "directory", "file", "socket", "missing"
+_ABI_TCP, _ABI_SIGNALS, _ABI_UNIX, _ABI_UDP = 4, 6, 9, 10
+_DNS = 53
+
+
+class Facts(Record):
+    """All that the plan knows of the world."""
+
+    abi: int  # of Landlock, 0 where there is none
+    seccomp: bool
+    notifications: bool  # whether a call can wait for the broker
+    kinds: Mapping[str, str]  # of each file system target
+    programs: Mapping[str, tuple[str, ...]]  # files behind each system dependency
+    executables: tuple[str, ...] = ()  # the command, its loader, its interpreters
+    readable: tuple[str, ...] = ()  # what its interpreter needs beside the runtime paths
+
+
+class RulePlan(Record):
+    """One rule, how far it is held, and in words by what."""
+
+    rule: Rule
+    label: str
+    held_by: str
+
+
+class PathRights(Record):
+    """Landlock rights at a path and beneath it."""
+
+    path: str
+    rights: int
+    why: str
+
+
+class PortRights(Record):
+    """Landlock rights for one port, whatever the address."""
+
+    port: int
+    rights: int
+
+
+class Plan(Record):
+    """What will be enforced, and what will not."""
+
+    abi: int
+    seccomp: bool
+    rules: tuple[RulePlan, ...]
+    paths: tuple[PathRights, ...]
+    ports: tuple[PortRights, ...]
+    handled: landlock.Abilities
+    sockets: tuple[str, ...]
+    brokered: tuple[str, ...]  # kinds of calls that wait for the supervising process
+    missing: tuple[str, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def level(self) -> str:
+        """Say how much of the policy the kernel holds: full, partial or none."""
+        if not self.abi and not self.seccomp:
+            return NONE
+        return PARTIAL if self.missing else FULL
+
+
+def make_plan(rules: Sequence[Rule], facts: Facts) -> Plan:
+    """Turn rules into rights, for a host with these facts."""
+    able = landlock.abilities(facts.abi)
+    network = _Network(rules, facts)
+    return Plan(
+        abi=facts.abi,
+        seccomp=facts.seccomp,
+        rules=tuple(_rule_plan(rule, rules, facts, network) for rule in rules),
+        paths=tuple(_paths(rules, facts)),
+        ports=tuple(network.ports(able.network)),
+        handled=landlock.Abilities(able.filesystem, network.handled(able.network), able.scopes),
+        sockets=tuple(_sockets(rules, facts, network)),
+        brokered=tuple(_brokered(rules, facts)),
+        missing=tuple(_missing(facts, network, rules)),
+        notes=tuple(_notes(rules, facts)),
+    )
+
+
+def _rule_plan(rule: Rule, rules: Sequence[Rule], facts: Facts, network: _Network) -> RulePlan:
+    if rule.resource_type == NETWORK:
+        return RulePlan(rule, GUARD_ONLY, network.held_by(rule))
+    if rule.resource_type == FILESYSTEM:
+        return RulePlan(rule, *_filesystem_label(rule, rules, facts))
+    if not facts.programs.get(rule.target):
+        return RulePlan(rule, GUARD_ONLY, "no program of this name is on PATH: nothing to open")
+    return RulePlan(rule, *_exact(facts, "Landlock, on the program found on PATH"))
+
+
+def _filesystem_label(rule: Rule, rules: Sequence[Rule], facts: Facts) -> tuple[str, str]:
+    kind = facts.kinds[rule.target]
+    if rule.operation in {"create", "delete"} and kind != DIRECTORY:
+        return _through_broker(facts, "Landlock has no such right on a single name")
+    if rule.operation == "create" and not _covered("modify", rule.target, rules):
+        return _through_broker(facts, "Landlock has no right to write only what is new")
+    if kind == MISSING:
+        return _exact(facts, "nothing: the path does not exist, so nothing is opened")
+    return _exact(facts, _HELD_BY.get(rule.operation, "Landlock"))
+
+
+_HELD_BY = {
+    "modify": "Landlock; the broker for modes, owners, times and attributes",
+    "delete": "Landlock; the broker for the path itself",
+    "execute": "Landlock; what can be started can also be read",
+}
+
+
+def _through_broker(facts: Facts, why: str) -> tuple[str, str]:
+    if not facts.notifications:
+        return GUARD_ONLY, f"{why}, and this kernel has no broker: stays closed"
+    return BROKERED, why
+
+
+def _brokered(rules: Sequence[Rule], facts: Facts) -> Iterator[str]:
+    """Yield the kinds of calls that Landlock cannot judge for these rules."""
+    own = [rule for rule in rules if rule.resource_type == FILESYSTEM]
+    if not facts.notifications or not facts.abi:
+        return
+    if any(_is_new_only(rule, rules, facts) for rule in own):
+        yield "create"
+    doomed = {facts.kinds[rule.target] for rule in own if rule.operation == "delete"}
+    if doomed - {DIRECTORY}:
+        yield "delete"
+    elif doomed:
+        yield "delete folder"
+    if any(rule.operation == "modify" for rule in own):
+        yield "metadata"
+
+
+def _is_new_only(rule: Rule, rules: Sequence[Rule], facts: Facts) -> bool:
+    if rule.operation != "create":
+        return False
+    return facts.kinds[rule.target] != DIRECTORY or not _covered("modify", rule.target, rules)
+
+
+def _exact(facts: Facts, by: str) -> tuple[str, str]:
+    return (EXACT, by) if facts.abi else (GUARD_ONLY, "this kernel has no Landlock")
+
+
+def _covered(operation: str, path: str, rules: Sequence[Rule]) -> bool:
+    return any(
+        rule.resource_type == FILESYSTEM
+        and rule.operation == operation
+        and beneath(path, rule.target)
+        for rule in rules
+    )
+
+
+def _paths(rules: Sequence[Rule], facts: Facts) -> Iterator[PathRights]:
+    """Yield the rights of the runtime, then those of the rules, one entry for each path."""
+    handled = landlock.abilities(facts.abi).filesystem
+    for path, rights, why in RUNTIME_PATHS:
+        yield PathRights(path, rights & handled, why)
+    for path in facts.executables:
+        yield PathRights(path, RUN & handled, "the command and what the kernel starts for it")
+    for path in facts.readable:
+        yield PathRights(path, READ & handled, "what the command's interpreter reads to start")
+    for path, rights in _declared(rules, facts).items():
+        yield PathRights(path, rights & handled, "declared")
+
+
+def _declared(rules: Sequence[Rule], facts: Facts) -> dict[str, int]:
+    declared: dict[str, int] = {}
+    for rule in rules:
+        if rule.resource_type == FILESYSTEM and facts.kinds[rule.target] != MISSING:
+            rights = _rights(rule.operation, facts.kinds[rule.target])
+            declared[rule.target] = declared.get(rule.target, 0) | rights
+        for path in facts.programs.get(rule.target, ()):
+            declared[path] = declared.get(path, 0) | RUN
+    return {path: rights for path, rights in declared.items() if rights}
+
+
+def _rights(operation: str, kind: str) -> int:
+    rights = landlock.OPERATION_RIGHTS[operation]
+    if operation in landlock.MOVING_OPERATIONS:
+        rights |= landlock.REFER
+    return rights if kind == DIRECTORY else rights & landlock.FILE_RIGHTS
+
+
+def _sockets(rules: Sequence[Rule], facts: Facts, network: _Network) -> Iterator[str]:
+    # Before ABI 9 nothing judges which pathname socket is connected to, so there are none.
+    if facts.abi >= _ABI_UNIX or _declares_socket(rules, facts):
+        yield "unix"
+    if network.endpoints:
+        yield "tcp"
+        yield "netlink route"
+    if network.has_names:
+        yield "udp"
+
+
+def _declares_socket(rules: Sequence[Rule], facts: Facts) -> bool:
+    return any(
+        rule.resource_type == FILESYSTEM
+        and rule.operation == "modify"
+        and facts.kinds[rule.target] == SOCKET
+        for rule in rules
+    )
+
+
+def _missing(facts: Facts, network: _Network, rules: Sequence[Rule]) -> Iterator[str]:
+    if not facts.abi:
+        yield "files: this kernel has no Landlock"
+    if not facts.seccomp:
+        yield "system calls, sockets and metadata: no seccomp program for this kernel and machine"
+    for rule in network.rules:
+        yield f"network {rule.operation} {rule.target}: {network.held_by(rule)}"
+    if network.has_names and facts.abi < _ABI_UDP:
+        yield "UDP: open to every address and port, because names need a resolver"
+    if _declares_socket(rules, facts) and facts.abi < _ABI_UNIX:
+        yield "unix sockets: with one declared, this kernel lets the command connect to any"
+
+
+def _notes(rules: Sequence[Rule], facts: Facts) -> Iterator[str]:
+    missing = sorted(
+        {
+            rule.target
+            for rule in rules
+            if facts.kinds.get(rule.target) == MISSING and rule.operation in _HELD_BY_INODE
+        }
+    )
+    if missing:
+        yield f"these paths do not exist and open nothing: {', '.join(missing)}"
+    if 0 < facts.abi < _ABI_SIGNALS:
+        yield "signals: the command can signal other processes of its user before ABI 6"
+
+
+_HELD_BY_INODE = frozenset({"read", "modify", "execute"})
+
+
+class _Network:
+    """The network rules together: Landlock holds ports for the whole command, not for a rule."""
+
+    def __init__(self, rules: Sequence[Rule], facts: Facts) -> None:
+        self.rules = tuple(rule for rule in rules if rule.resource_type == NETWORK)
+        self.endpoints = tuple(_endpoints(self.rules))
+        self.has_names = any(endpoint.is_name for endpoint in self.endpoints)
+        self.by_port = all(endpoint.port for endpoint in self.endpoints)
+        self._holds_ports = facts.abi >= _ABI_TCP and self.by_port
+
+    def held_by(self, rule: Rule) -> str:
+        """Say what the kernel knows of this rule."""
+        port = next(_endpoints((rule,))).port
+        if self._holds_ports:
+            return f"Landlock holds port {port} for TCP, nothing holds the address"
+        return "nothing holds address or port"
+
+    def handled(self, able: int) -> int:
+        """Leave out what rules cannot express: any port at all."""
+        if self.endpoints and not self.by_port:
+            return able & ~landlock.CONNECT_TCP
+        return able
+
+    def ports(self, able: int) -> Iterator[PortRights]:
+        """Yield the ports of the rules, and of the resolver where a rule has a name."""
+        if not able:
+            return
+        if self.by_port:
+            wanted = {endpoint.port for endpoint in self.endpoints if endpoint.port}
+            for port in sorted(wanted | ({_DNS} if self.has_names else set())):
+                yield PortRights(port, landlock.CONNECT_TCP)
+        if self.has_names and able & landlock.CONNECT_SEND_UDP:
+            yield PortRights(_DNS, landlock.CONNECT_SEND_UDP)
+            yield PortRights(0, landlock.BIND_UDP)  # a datagram's own port is chosen by a bind
+
+
+def _endpoints(rules: Sequence[Rule]) -> Iterator[_Endpoint]:
+    if rules:
+        from .endpoints import parse
+
+        for rule in rules:
+            yield parse(rule.target)
+
+
+if TYPE_CHECKING:
+    from .endpoints import Endpoint as _Endpoint

@@ -1,0 +1,106 @@
+"""Rules as the launcher reads them: what may be done to which target. Pure, and strict."""
+
+# ruff: noqa: PLC0415 - what most launches do not need is imported where it is needed
+
+from __future__ import annotations
+
+from .errors import UsageError
+from .record import Record
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+FILESYSTEM = "filesystem"
+NETWORK = "network"
+SYSTEM_DEPENDENCY = "system_dependency"
+
+OPERATIONS: Mapping[str, tuple[str, ...]] = {
+    FILESYSTEM: ("read", "create", "modify", "delete", "execute"),
+    NETWORK: ("connect", "receive", "send"),
+    SYSTEM_DEPENDENCY: ("execute",),
+}
+SUBJECT_TYPES = (
+    "module", "engine", "extractor", "agent", "tool", "pipeline", "core", "mcp", "task",
+)  # fmt: skip
+
+_PROGRAM_NAME = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._+-")
+
+
+class Subject(Record):
+    """The runtime actor that a rule or the whole command belongs to."""
+
+    type: str
+    name: str
+
+
+class Rule(Record):
+    """One thing that the command may do."""
+
+    resource_type: str
+    operation: str
+    target: str
+    subject: Subject | None = None
+
+
+def make_subject(kind: object, name: object, *, at: str) -> Subject:
+    """Build a subject; raise UsageError, naming the place, for a type that does not exist."""
+    if kind not in SUBJECT_TYPES:
+        raise UsageError(f"{at}: {kind!r} is not a subject type ({', '.join(SUBJECT_TYPES)})")
+    if not isinstance(name, str) or not name or "\0" in name:
+        raise UsageError(f"{at}: the subject needs a name")
+    return Subject(str(kind), name)
+
+
+def make_rule(
+    resource_type: object, operation: object, target: object, *, at: str,
+    subject: Subject | None = None,
+) -> Rule:  # fmt: skip
+    """Build a rule; raise UsageError, naming the place, for what the contract does not have."""
+    if not isinstance(resource_type, str) or resource_type not in OPERATIONS:
+        known = ", ".join(OPERATIONS)
+        raise UsageError(f"{at}.resource_type: {resource_type!r} is not a resource type ({known})")
+    operations = OPERATIONS[resource_type]
+    if operation not in operations:
+        known = ", ".join(operations)
+        raise UsageError(
+            f"{at}.operation: {operation!r} is not an operation of {resource_type} ({known})"
+        )
+    if not isinstance(target, str) or not target:
+        raise UsageError(f"{at}.target: expected a text that is not empty")
+    checked = _TARGET_CHECKS[resource_type](target, f"{at}.target")
+    return Rule(resource_type, str(operation), checked, subject)
+
+
+def beneath(path: str, root: str) -> bool:
+    """Tell whether the path is the root or under it, on component boundaries."""
+    return path == root or path.startswith(root.rstrip("/") + "/")
+
+
+def _path(target: str, at: str) -> str:
+    if "\0" in target:
+        raise UsageError(f"{at}: a path holds no NUL byte")
+    if not target.startswith("/"):
+        raise UsageError(f"{at}: {target!r} is relative, and relative to nothing")
+    if ".." in target.split("/"):
+        raise UsageError(f"{at}: {target!r} climbs with '..'")
+    return "/" + "/".join(part for part in target.split("/") if part not in {"", "."})
+
+
+def _network(target: str, at: str) -> str:
+    from .endpoints import parse  # only a policy with network rules pays for this import
+
+    try:
+        parse(target)
+    except ValueError as error:
+        raise UsageError(f"{at}: {error}") from error
+    return target
+
+
+def _program(target: str, at: str) -> str:
+    if not _PROGRAM_NAME.issuperset(target) or target in {".", ".."}:
+        raise UsageError(f"{at}: {target!r} is not a bare program name")
+    return target
+
+
+_TARGET_CHECKS = {FILESYSTEM: _path, NETWORK: _network, SYSTEM_DEPENDENCY: _program}
