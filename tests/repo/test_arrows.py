@@ -24,6 +24,7 @@ FLOORS = {
     "manifest_shape": 3,
     "manifest": 4,
     "manifest_schema": 4,
+    "permissions": 4,
     "approvals": 5,
     "audit": 5,
     "enforcement": 5,

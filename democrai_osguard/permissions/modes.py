@@ -1,0 +1,122 @@
+"""Permission modes: what becomes of an act that requires approval.
+
+`supervised` asks a person. `auto` asks a classifier first, and a person whenever it does not give
+a plain answer. `bypass` allows and records that it did. No mode softens a denial.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from democrai_osguard.access import AccessRequest, Identity, Scope
+from democrai_osguard.policy.decision import Allow, Decision, Deny, RequiresApproval
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    Question = Callable[[AccessRequest], Awaitable["Answer"]]
+    Classifier = Callable[[AccessRequest], Awaitable[object]]
+    Record = Callable[[str, AccessRequest], None]
+
+_log = logging.getLogger(__name__)
+
+
+class Mode(StrEnum):
+    """Who answers when nothing allows an act yet."""
+
+    BYPASS = "bypass"
+    SUPERVISED = "supervised"
+    AUTO = "auto"
+
+
+class Answer(StrEnum):
+    """What a person says to a question."""
+
+    ONCE = "once"
+    SESSION = "session"
+    PERMANENT = "permanent"
+    DENY = "deny"
+
+
+def _log_record(event: str, request: AccessRequest) -> None:
+    _log.info("%s: %s", event, request)
+
+
+@dataclass
+class Permissions:
+    """Settles decisions for one session. Each thing is asked once, however many are waiting."""
+
+    mode: Mode
+    ask: Question
+    classify: Classifier | None = None
+    record: Record = _log_record
+    patience: float = 300.0  # seconds; a question that nobody answers is a no
+    _settled: dict[Identity, Allow | Deny] = field(default_factory=dict, repr=False)
+    _open: dict[Identity, asyncio.Future[Allow | Deny]] = field(default_factory=dict, repr=False)
+
+    async def settle(self, decision: Decision) -> Allow | Deny:
+        """Return Allow or Deny for any decision, asking where the mode says so."""
+        if not isinstance(decision, RequiresApproval):
+            return decision
+        request = decision.request
+        if self.mode is Mode.BYPASS:
+            self.record("bypass", request)
+            return Allow("bypass", request.rule, request.subject)
+        identity = request.identity(Scope.SESSION)
+        if identity in self._settled:
+            return self._settled[identity]
+        if identity not in self._open:
+            question = asyncio.ensure_future(self._answer(request, identity))
+            self._open[identity] = question
+            question.add_done_callback(lambda _: self._open.pop(identity, None))
+        # Shielded: one caller that goes away does not take the question from the others.
+        return await asyncio.shield(self._open[identity])
+
+    async def _answer(self, request: AccessRequest, identity: Identity) -> Allow | Deny:
+        answer = await self._classified(request) if self.mode is Mode.AUTO else None
+        if answer is None:
+            answer = await self._asked(request)
+        if answer is None:
+            return Deny(request, "nobody answered in time, which is a no")
+        self.record(f"answered_{answer}", request)
+        decision = _decision(answer, request)
+        if answer is not Answer.ONCE:
+            self._settled[identity] = decision
+        return decision
+
+    async def _classified(self, request: AccessRequest) -> Answer | None:
+        """Return the classifier's answer; None, and so a person, for anything but a plain one."""
+        if self.classify is None:
+            return None
+        try:
+            answer = await asyncio.wait_for(self.classify(request), self.patience)
+        except Exception:  # noqa: BLE001 - whatever goes wrong, a person decides
+            _log.exception("the classifier failed about %s; a person is asked", request)
+            return None
+        return {"allow": Answer.SESSION, "deny": Answer.DENY}.get(str(answer))
+
+    async def _asked(self, request: AccessRequest) -> Answer | None:
+        try:
+            return Answer(await asyncio.wait_for(self.ask(request), self.patience))
+        except TimeoutError:
+            return None
+        except Exception:  # noqa: BLE001 - whatever goes wrong, it is no yes
+            _log.exception("the question about %s was not answered", request)
+            return None
+
+
+def _decision(answer: Answer, request: AccessRequest) -> Allow | Deny:
+    if answer is Answer.DENY:
+        return Deny(request, "the question was answered with no", request.rule)
+    return Allow(_CODES[answer], request.rule, request.subject)
+
+
+_CODES = {
+    Answer.ONCE: "approved_once",
+    Answer.SESSION: "session_approval",
+    Answer.PERMANENT: "permanent_approval",
+}
