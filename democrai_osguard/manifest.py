@@ -36,13 +36,18 @@ class Manifest:
     allowed_imports: tuple[str, ...] = ()
     allowed_config_urls: tuple[str, ...] = ()
     warnings: tuple[str, ...] = field(default=(), compare=False)
+    declares_access: bool = True  # an asset that is silent leaves the outer policy as it is
+
+    @property
+    def declared(self) -> tuple[Rule, ...] | None:
+        """What a chain is told of this subject: its rules, or None where it declares nothing."""
+        return self.access if self.declares_access else None
 
     def dump(self) -> dict[str, object]:
         """Return a document that loads as this manifest."""
-        policy: dict[str, object] = {
-            "access": dump_access(self.access),
-            "allowed_imports": list(self.allowed_imports),
-        }
+        policy: dict[str, object] = {"allowed_imports": list(self.allowed_imports)}
+        if self.declares_access:
+            policy["access"] = dump_access(self.access)
         if self.allowed_config_urls:
             policy[shape.CONFIG_URLS] = list(self.allowed_config_urls)
         named: dict[str, object] = {} if self.name is None else {"name": self.name}
@@ -103,6 +108,7 @@ class _Section:
     imports: list[str] = field(default_factory=list)
     config_urls: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
+    declares_access: bool = False
 
 
 class _Reader:
@@ -128,6 +134,7 @@ class _Reader:
             allowed_imports=tuple(dict.fromkeys(section.imports)),
             allowed_config_urls=tuple(dict.fromkeys(section.config_urls)),
             warnings=tuple(section.warnings),
+            declares_access=section.declares_access,
         )
 
     def _sections(self, top: Mapping[str, object]) -> _Section:
@@ -143,7 +150,7 @@ class _Reader:
         return section
 
     def _section(self, holder: Mapping[str, object], prefix: str) -> _Section:
-        section = _Section()
+        section = _Section(declares_access="access" in holder)
         for index, item in enumerate(self._expect(list, holder, "access", prefix)):
             self._rule(item, f"{prefix}access[{index}]", section)
         for at, root in self._texts(holder, "allowed_imports", prefix):

@@ -74,7 +74,7 @@ def _chain(subjects: Sequence[str], manifests: Sequence[str], phase: str | None)
     chain = Chain()
     for text, file in zip_longest(subjects, manifests):
         subject = Subject.parse(text)
-        declared = None if file is None else load_manifest(file, subject.type, phase).access
+        declared = None if file is None else load_manifest(file, subject.type, phase).declared
         chain = chain.enter(subject, declared)
     return chain
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import TYPE_CHECKING, Protocol
 
 from democrai_osguard.access import AccessRequest, Identity, Rule, Scope, Subject
@@ -77,8 +78,8 @@ class _Standing:
 
     denied: bool = False
     permanent: bool = False
-    sessions: set[str | None] = field(default_factory=set)
-    lifted: set[str | None] = field(default_factory=set)  # sessions that the denial spares
+    sessions: set[str] = field(default_factory=set)
+    lifted: set[str] = field(default_factory=set)  # sessions that the denial spares
 
     def add(self, decision: Identity) -> None:
         if decision.scope is Scope.DENIED:
@@ -88,7 +89,7 @@ class _Standing:
         elif decision.scope is Scope.PERMANENT:
             self.denied, self.permanent = False, True
             self.lifted.clear()
-        else:
+        elif decision.session_key is not None:  # without its session, an approval is for nobody
             self.sessions.add(decision.session_key)
             self.lifted.add(decision.session_key)
 
@@ -96,7 +97,7 @@ class _Standing:
 def _standing(decisions: Iterable[Identity]) -> dict[tuple[Subject, Rule], _Standing]:
     standing: dict[tuple[Subject, Rule], _Standing] = {}
     for decision in decisions:
-        subject = Subject(decision.subject_type, decision.subject_name)
+        subject = Subject(decision.subject_type, decision.subject_name).identity
         rule = Rule(decision.resource_type, decision.operation, decision.target)
         standing.setdefault((subject, rule), _Standing()).add(decision)
     return standing
@@ -120,7 +121,7 @@ def _denials(standing: Mapping[tuple[Subject, Rule], _Standing]) -> dict[_Holder
     rules: dict[_Holder, list[Rule]] = {}
     for subject in {subject for subject, _ in denied}:
         own = {rule: state for (who, rule), state in denied.items() if who == subject}
-        for session in {None}.union(*(state.lifted for state in own.values())):
+        for session in {None, *chain.from_iterable(state.lifted for state in own.values())}:
             held = [rule for rule, state in own.items() if session not in state.lifted]
             rules[Scope.DENIED, subject, session] = held
     return rules

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 _ALTERNATIVES = 1000  # as many as the braces of one glob may stand for
+_BRACKET = re.compile(r"\[[!^]?(\]?[^\]/]+)\]")
+_RANGE = re.compile(r"(.)-(.)")
 _MAGIC = re.compile(r"[*?\[\]{}\\]")
 
 WRITES = frozenset({Operation.CREATE, Operation.MODIFY, Operation.DELETE})
@@ -95,6 +97,8 @@ def _compile(pattern: str) -> re.Pattern[str]:
 def _anchored(pattern: str) -> str:
     """Return a glob for normal paths: anywhere if it is relative, its plain front resolved."""
     path = os.path.expanduser(pattern).rstrip("/")
+    if path.startswith("~"):
+        raise ProfileError(f"{shown(pattern)}: no such user's home")
     if not path.startswith("/"):
         return f"/**/{path}"
     parts = path.split("/")[1:]
@@ -112,6 +116,9 @@ def _check(pattern: object) -> None:
         raise ProfileError(f"{shown(pattern)}: normal paths have no '.' or '..', so nor has a glob")
     if "//" in pattern:
         raise ProfileError(f"{shown(pattern)}: an empty name between slashes matches nothing")
+    ranges = (pair for inside in _BRACKET.findall(pattern) for pair in _RANGE.findall(inside))
+    if any(low > high for low, high in ranges):
+        raise ProfileError(f"{shown(pattern)}: a range that runs backwards matches nothing")
     if not _balanced(pattern):
         raise ProfileError(
             f"{shown(pattern)}: a bracket, brace or backslash without its other half"
@@ -120,7 +127,7 @@ def _check(pattern: object) -> None:
 
 def _balanced(pattern: str) -> bool:
     bare = re.sub(r"\\.", "", pattern, flags=re.DOTALL)
-    bare = re.sub(r"\[[!^]?\]?[^\]/]*\]", "", bare)
+    bare = _BRACKET.sub("", bare)
     depth = 0
     for char in bare:
         depth += {"{": 1, "}": -1}.get(char, 0)

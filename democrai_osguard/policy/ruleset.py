@@ -36,7 +36,9 @@ class RuleSet:
         """Return a rule that covers a normal target, None where there is none."""
         if resource_type is ResourceType.FILESYSTEM:
             paths = self._paths.get(operation)
-            return None if paths is None else paths.first(target.split("/")[1:])
+            key = target.split("/")[1:]
+            # A path that climbs is not normal, and would be found beneath what it leaves.
+            return None if paths is None or ".." in key else paths.first(key)
         if resource_type is ResourceType.NETWORK:
             hosts = self._network.get(operation)
             return None if hosts is None else hosts.find(parse_network(target))

@@ -67,10 +67,9 @@ def expand_path(text: str, base: str | os.PathLike[str] | None = None) -> str:
 def resolve_path(path: str, *, follow: bool = True) -> str:
     """Return where an absolute path really leads; raise UnsafePath where that cannot be said.
 
-    Without `follow` the last name stands for itself, as in unlink or lstat. A trailing slash
-    makes the kernel follow it all the same.
+    Without `follow` the last name stands for itself, as in unlink or lstat. Behind a link with a
+    trailing slash the kernel looks all the same, and the link is then not the last part here.
     """
-    follow = follow or path.endswith(("/", "/."))
     pending = path.split("/")[::-1]
     place, links = "", 0
     while pending:
@@ -185,5 +184,6 @@ def _link(path: str, place: str) -> str | None:
         # EINVAL: no link. The others: nothing that this process could reach by this name.
         return None
     # A pipe, a socket, a namespace: an object without a name keeps its place under /proc.
-    nameless = _OWN_OBJECT.match(place) and not leads_to.startswith("/")
+    named = leads_to.startswith("/") and not leads_to.startswith("/memfd:")
+    nameless = _OWN_OBJECT.match(place) and not named
     return None if nameless else leads_to

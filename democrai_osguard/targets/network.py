@@ -44,7 +44,7 @@ DEFAULT_PORTS = {
     "wss": 443,
 }
 _NO_NETWORK = frozenset({"about", "blob", "data", "file", "javascript", "unix"})
-_PORT_LIMIT = 65_535
+_PORT_LIMIT, _PORT_DIGITS = 65_535, 16
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*\Z")
 # Characters that Python prints and nobody sees: joiners, fillers, blanks, variation selectors.
@@ -145,7 +145,7 @@ def _parse_url(scheme: str, rest: str, text: str) -> NetworkTarget:
     if not _SCHEME.match(scheme):
         raise TargetError(text, f"{scheme!a} is not a scheme")
     scheme = scheme.lower()
-    if scheme in _NO_NETWORK:
+    if scheme in _NO_NETWORK or scheme.endswith("+unix"):
         raise TargetError(text, f"{scheme} is no network scheme")
     end = _AUTHORITY_END.search(rest)
     authority = rest[: end.start()] if end else rest
@@ -181,11 +181,11 @@ def _split_port(authority: str, text: str) -> tuple[str, int | None]:
 
 
 def _port(digits: str, text: str) -> int:
-    if not (digits.isascii() and digits.isdigit()):
+    if not (digits.isascii() and digits.isdigit()) or len(digits) > _PORT_DIGITS:
         raise TargetError(text, f"{digits!a} is not a port")
-    port = int(digits) if len(digits) <= len(str(_PORT_LIMIT)) else 0
+    port = int(digits)
     if not 0 < port <= _PORT_LIMIT:
-        raise TargetError(text, f"port {digits} is not between 1 and {_PORT_LIMIT}")
+        raise TargetError(text, f"port {port} is not between 1 and {_PORT_LIMIT}")
     return port
 
 

@@ -7,6 +7,7 @@ segment and another would not, the path is refused.
 from __future__ import annotations
 
 import re
+import unicodedata
 
 from democrai_osguard.errors import TargetError
 
@@ -19,7 +20,9 @@ _IN_PATH = _UNRESERVED | frozenset("!$&'()*+,;=:@/%")
 _IN_QUERY = _IN_PATH | frozenset("?")
 # A second, longer spelling of a character: valid nowhere, decoded by some servers.
 _OVERLONG = re.compile(r"%(?:C[01]|E0%[89]|F0%8)", re.IGNORECASE)
+_OVERLONG_DOT = re.compile(r"%(?:C0%AE|E0%80%AE|F0%80%80%AE)", re.IGNORECASE)
 _SEPARATORS = re.compile(r"[/\\]")
+_TAIL = re.compile(r"[;?#\s].*", re.DOTALL)
 # A server that decodes more often than this is beyond reason.
 _DECODINGS = 4
 
@@ -76,16 +79,20 @@ def _escaped(char: str) -> str:
 
 
 def _decoded(text: str) -> str:
+    """Return the text after all the decoding that a server might do, wide characters folded."""
     for _ in range(_DECODINGS):
+        text = _OVERLONG_DOT.sub(".", text)
         once = _ESCAPE.sub(lambda escape: chr(int(escape.group(1), 16)), text)
         if once == text:
             break
         text = once
-    return text
+    characters = text.encode("latin-1", "replace").decode("utf-8", "replace")
+    return unicodedata.normalize("NFKC", characters)
 
 
 def _refuse_hidden_dots(segment: str, value: object) -> None:
-    # Servers disagree on %2F, on %5C, on escapes of escapes and on what follows a ';'.
+    # Servers disagree on %2F, on %5C, on escapes of escapes, on wide forms of a dot, and on what
+    # follows a ';' or an escaped '?', '#' or space.
     for part in _SEPARATORS.split(_decoded(segment)):
-        if part.partition(";")[0] in {".", ".."}:
+        if _TAIL.sub("", part) in {".", ".."}:
             raise TargetError(value, f"{segment!a} is a dot segment to some servers only")

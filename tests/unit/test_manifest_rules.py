@@ -148,3 +148,10 @@ def test_each_guarded_import_may_be_named(root: str) -> None:
 def test_describing_keys_are_no_policy() -> None:
     document: Document = {"$schema": "x", "name": "n", "version": "1", "description": "d"}
     assert load_manifest(document).access == ()
+
+
+def test_a_silent_asset_is_told_from_one_that_declares_nothing_at_all() -> None:
+    assert load_manifest({}, "tool").declared is None
+    assert load_manifest({"access": []}, "tool").declared == ()
+    assert load_manifest({"runtime": {"access": []}}, "engine").declared == ()
+    assert load_manifest({"install": {"access": []}}, "engine").declared is None

@@ -67,6 +67,9 @@ def test_a_glob_matches_normal_paths(glob: str, path: str, matches: bool) -> Non
         "/srv//x",
         "{a,b}" * 12,
         "{1..1000000}",
+        "[]",
+        "[z-a]",
+        "~no-such-user/x",
     ],
 )
 def test_an_invalid_glob_is_an_error_when_the_profile_is_read(glob: str) -> None:

@@ -166,3 +166,24 @@ def test_recording_returns_a_new_ledger() -> None:
     empty = Ledger()
     empty.record(REQUEST.identity(Scope.PERMANENT))
     assert isinstance(answer(REQUEST, empty), RequiresApproval)
+
+
+@pytest.mark.parametrize("session", ["session-1", "session-2", None])
+def test_a_session_approval_without_a_session_lifts_no_denial(session: str | None) -> None:
+    keyless = replace(REQUEST, session_key=None)
+    book = ledger(REQUEST, Scope.DENIED).record(keyless.identity(Scope.SESSION))
+    asking = replace(REQUEST, session_key=session)
+    assert isinstance(decide(asking, Policy(declared(asking), verdicts=book)), Deny)
+
+
+def test_a_denial_recorded_for_a_task_holds_for_its_module() -> None:
+    task = replace(READ, subject=Subject.parse(f"task:{MODULE.name}"))
+    recorded = replace(READ.identity(Scope.DENIED), subject_type=task.subject.type)
+    book = Ledger((recorded,))
+    assert isinstance(decide(READ, Policy(declared(READ), verdicts=book)), Deny)
+    assert isinstance(decide(task, Policy(declared(task), verdicts=book)), Deny)
+
+
+def test_a_target_that_climbs_is_beneath_nothing() -> None:
+    climbing = replace(READ, target=f"{READ.target}/../../etc/shadow")
+    assert isinstance(decide(climbing, Policy(declared(READ))), RequiresApproval)
