@@ -43,8 +43,8 @@ def _by_depth() -> Case:
     nested = chain
     for name in ("pipeline:p", "agent:a", "tool:t"):
         nested = nested.enter(Subject.parse(name), _paths(10))
-    variants = {"module > pipeline > agent > tool": _decisions(nested, asked, 10)}
-    return Case("chain of subjects", ("module", _decisions(chain, asked, 10)), variants)
+    variants = {"four subjects": _decisions(nested, asked, 10)}
+    return Case("chain", ("one subject", _decisions(chain, asked, 10)), variants)
 
 
 def _decisions(chain: Chain, asked: tuple[str, str, str], rules: int) -> Act:

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
     from benchmarks.case import Figure
 
-_ROW, _LEFT, _BAR, _RIGHT = 26, 330, 300, 120
+_ROW, _LEFT, _BAR, _RIGHT = 26, 400, 320, 60
 _STYLE = """
   text { font: 13px system-ui, sans-serif; fill: #1f2328 }
   .quiet { fill: #59636e } .bar { fill: #2f81f7 } .over { fill: #d1242f }
@@ -31,8 +31,8 @@ def draw(figures: Sequence[Figure]) -> str:
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
         f'width="{width}" role="img" aria-label="Benchmark ratios, lower is better">'
         f"<style>{_STYLE}</style>"
-        f'<text class="quiet" x="{_LEFT}" y="16">times the baseline (bar: median, line: '
-        f"quartiles, dashes: promise)</text>{rows}</svg>\n"
+        f'<text class="quiet" x="{_LEFT}" y="16">times the baseline; line: quartiles, dashes: '
+        f"promise</text>{rows}</svg>\n"
     )
 
 
@@ -48,7 +48,7 @@ def _row(place: int, figure: Figure, scale: float) -> str:
         f'<rect class="{kind}" x="{_LEFT}" y="{top + 3}" width="{figure.ratio * scale:.1f}" '
         f'height="16" rx="2"/>{limit}'
         f'<line class="spread" x1="{ends[0]:.1f}" x2="{ends[1]:.1f}" y1="{middle}" y2="{middle}"/>'
-        f'<text x="{max(ends[1], figure.ratio * scale + _LEFT) + 8:.1f}" y="{top + 15}">'
+        f'<text x="{max(ends[1], (figure.limit or 0) * scale + _LEFT) + 8:.1f}" y="{top + 15}">'
         f"{figure.ratio:.2f}</text>"
     )
 

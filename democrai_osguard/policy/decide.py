@@ -29,12 +29,13 @@ def decide(request: AccessRequest, policy: Policy) -> Decision:
     """Return Allow, Deny or RequiresApproval for a request in normal form, and say why."""
     if request.unsafe is not None:
         return Deny(request, f"{request.target!a} cannot be resolved safely: {request.unsafe}")
-    if policy.profile.forbids(request):
+    profile = policy.profile
+    if profile.speaks and profile.forbids(request):
         return Deny(request, "the profile is read-only")
     denial = policy.verdicts.denial(request)
     if denial is not None:
         return Deny(request, f"an operator denied {denial}", denial)
-    glob = policy.profile.soft_denial(request)
+    glob = profile.soft_denial(request) if profile.speaks else None
     if glob is not None:
         reason = f"the profile wants a person to look at what {glob!a} matches"
         return _approval(request, policy) or RequiresApproval(request, reason, declarable=False)

@@ -52,6 +52,11 @@ class Profile:
     read_only: bool = False
     deny_read: Globs = field(default_factory=Globs)
     deny_write: Globs = field(default_factory=Globs)
+    speaks: bool = field(init=False, repr=False, compare=False)  # whether it has anything to say
+
+    def __post_init__(self) -> None:
+        globs = self.deny_read.patterns or self.deny_write.patterns
+        object.__setattr__(self, "speaks", self.read_only or bool(globs))
 
     @classmethod
     def of(
