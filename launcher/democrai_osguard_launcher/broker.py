@@ -13,7 +13,7 @@ import os
 
 from . import notification
 from .brokered import HANDLERS, Descriptor, GoOn
-from .rules import beneath
+from .rules import FILESYSTEM, beneath
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,12 +22,23 @@ if TYPE_CHECKING:
     from .caller import Call
     from .rules import Rule
 
+    Roots = tuple[tuple[str, str], ...]  # operation and real path
+
+
+def resolve_roots(rules: Iterable[Rule]) -> Roots:
+    """Say where the rules really lead: to be asked before the command can move anything."""
+    return tuple(
+        (rule.operation, os.path.realpath(rule.target))
+        for rule in rules
+        if rule.resource_type == FILESYSTEM
+    )
+
 
 class Broker:
     """Judges and carries out the calls of one command."""
 
-    def __init__(self, rules: Iterable[Rule], listener: int, names: Mapping[int, str]) -> None:
-        self._roots = tuple((rule.operation, os.path.realpath(rule.target)) for rule in rules)
+    def __init__(self, roots: Roots, listener: int, names: Mapping[int, str]) -> None:
+        self._roots = roots
         self._identity = (os.geteuid(), os.getegid())
         self._listener = listener
         self._names = names

@@ -6,40 +6,62 @@ from __future__ import annotations
 
 import os
 
-from . import limits, receipt
-from .enforcement import enforce
+from . import kernel, receipt
+from .enforcement import Restrictions, enforce, prepare
 from .errors import UsageError
+from .record import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from .options import Options
     from .plan import Plan
+    from .receipt import Candidates
     from .supervision import Channel
 
 _UMASK = 0o077  # what the command creates is its user's alone
 _RECEIPT_MODE = 0o600
 
 
-def confine(plan: Plan, options: Options) -> None:
+class Ready(Record):
+    """A command about to be confined: what was prepared, and what will be tried."""
+
+    restrictions: Restrictions
+    candidates: Candidates
+    supervised: bool
+
+
+def make_ready(plan: Plan) -> Ready:
+    """Prepare everything that can be prepared before the command's process exists."""
+    supervised = bool(plan.brokered) or _has_terminal()
+    restrictions = prepare(plan, supervised=supervised)
+    return Ready(restrictions, receipt.look_around(plan), supervised)
+
+
+def confine(ready: Ready, options: Options) -> None:
     """Return in the process that is to become the command, confined and tried."""
+    restrictions, candidates, supervised = ready
+    plan = restrictions.plan
     record = _open_receipt(options.receipt)
     if record is not None:
-        import json  # now: once confined, this process can no longer read Python's library
-    channel = _split(plan)
-    candidates = receipt.look_around(plan)
-    ours = (number for number in (record, candidates.program) if number is not None)
-    enforce(plan, {*options.keep_fds, *ours}, channel)
+        import json  # now: once confined, this process may no longer be able to read modules
+
+        from .explain import as_document
+    if options.limits:
+        from . import limits
+    channel = _split(plan) if supervised else None
+    ours = (record, candidates.program, candidates.command)
+    enforce(restrictions, {*options.keep_fds, *(fd for fd in ours if fd is not None)}, channel)
     trials = receipt.attempt(plan, candidates)
     if record is not None:
-        text = json.dumps(receipt.document(plan, trials), indent=2)
+        text = json.dumps(receipt.as_document(as_document(plan), trials), indent=2)
         os.write(record, text.encode())
     os.umask(_UMASK)
-    limits.apply(options.limits)
+    kernel.forbid_core_dumps()
+    if options.limits:
+        limits.apply(options.limits)
 
 
-def _split(plan: Plan) -> Channel | None:
-    if not plan.brokered and not _has_terminal():
-        return None
+def _split(plan: Plan) -> Channel:
     from . import supervision
 
     return supervision.split(plan)

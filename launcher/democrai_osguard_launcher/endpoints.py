@@ -28,8 +28,8 @@ def parse(target: str) -> Endpoint:
     """Read a target of the contract's forms; raise ValueError for what parsers could dispute."""
     if any(c.isspace() or not c.isprintable() or c in "\\@" for c in target):
         raise ValueError(f"{target!r} holds a character that no target may hold")
-    scheme, _, rest = target.rpartition("://") if "://" in target else ("", "", target)
-    if scheme and not scheme.replace("+", "a").replace("-", "a").isalnum():
+    scheme, mark, rest = target.partition("://") if "://" in target else ("", "", target)
+    if mark and not scheme.replace("+", "a").replace("-", "a").isalnum():
         raise ValueError(f"{target!r} has no proper scheme")
     if not scheme and _is_network(rest):
         return Endpoint(rest, None, is_name=False)
@@ -44,8 +44,9 @@ def parse(target: str) -> Endpoint:
 
 def _split(authority: str, target: str) -> tuple[str, int | None]:
     if authority.startswith("["):
-        host, _, rest = authority[1:].partition("]")
-        if ":" not in host or not _is_network(host) or (rest and not rest.startswith(":")):
+        host, bracket, rest = authority[1:].partition("]")
+        proper = bracket and ":" in host and "/" not in host and _is_network(host)
+        if not proper or (rest and not rest.startswith(":")):
             raise ValueError(f"{target!r} has no proper IPv6 address")
         return host, _port(rest[1:], target) if rest else None
     host, colon, port = authority.partition(":")

@@ -7,6 +7,7 @@ import stat
 
 from . import capabilities, kernel, landlock, seccomp
 from .errors import NotEnforced
+from .record import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,30 +18,80 @@ if TYPE_CHECKING:
 
 _CAPABILITIES = 64  # as many as the kernel's masks have room for
 _FIRST_OWN_DESCRIPTOR = 3
+_OWN_FOLDER = "/proc/self"  # another one in each process, so that only the confined one can name it
 
 
-def enforce(plan: Plan, keep: Iterable[int] = (), channel: Channel | None = None) -> None:
+class Restrictions(Record):
+    """All that can be made ready before the process that will be confined exists."""
+
+    plan: Plan
+    ruleset: int | None  # a descriptor; None where there is no Landlock
+    own_folder: tuple[PathRights, ...]  # what only the confined process itself can open
+    arguments: bytes | None  # the program that judges arguments; None without seccomp
+    waiting: bytes | None  # the program that makes calls wait for the broker
+
+
+def prepare(plan: Plan, *, supervised: bool) -> Restrictions:
+    """Open the roots and read the programs, while files can still be read.
+
+    Without a supervisor what would be brokered is refused.
+    """
+    brokered = plan.brokered if supervised else ()
+    machine = os.uname().machine
+    return Restrictions(
+        plan=plan,
+        ruleset=_ruleset(plan) if plan.abi else None,
+        own_folder=tuple(entry for entry in plan.paths if entry.path == _OWN_FOLDER),
+        arguments=_argument_program(plan, brokered) if plan.seccomp else None,
+        waiting=seccomp.broker_program(machine, brokered) if brokered else None,
+    )
+
+
+def enforce(
+    restrictions: Restrictions, keep: Iterable[int] = (), channel: Channel | None = None
+) -> None:
     """Confine this process for good; raise NotEnforced when a layer that exists does not hold.
 
-    Descriptors above 2 are closed but for those in `keep`. The channel takes the listener of the
-    broker out, where the plan needs one; without a channel what would be brokered is refused.
+    What `enforce_always` does comes first. Descriptors above 2 are closed but for those in `keep`.
+    The channel takes the listener of the broker out.
     """
-    brokered = plan.brokered if channel else ()
     try:
-        # Read while files can still be read.
-        filters = _filters(plan, brokered) if plan.seccomp else ()
-        kernel.set_no_new_privs()  # first: Landlock and seccomp need it from those who are not root
-        _drop_capabilities()
-        if plan.abi:
-            _enter_landlock(plan)
+        if restrictions.ruleset is not None:
+            _allow_paths(restrictions.ruleset, restrictions.own_folder)
+            flags = landlock.entry_flags(restrictions.plan.abi)
+            kernel.restrict_self(restrictions.ruleset, flags)
         _close_others({*keep, *((channel.descriptor,) if channel else ())})
-        for program in filters:  # last: they refuse some of the calls above
-            kernel.load_filter(program)
-        if channel and brokered:
-            waiting = seccomp.broker_program(os.uname().machine, brokered)
-            channel.hand_out(kernel.load_listening_filter(waiting))
+        if restrictions.arguments is not None:  # last: it refuses some of the calls above
+            kernel.load_filter(restrictions.arguments)
+        if channel and restrictions.waiting:
+            channel.hand_out(kernel.load_listening_filter(restrictions.waiting))
+        if channel:
+            channel.close()
     except OSError as error:
         raise NotEnforced(f"{error.filename}: {error.strerror}") from error
+
+
+def enforce_always(*, has_seccomp: bool) -> None:
+    """Give up what no command gets, whatever its rules: once in a process and all its forks.
+
+    No exec adds a right from here on, which Landlock and seccomp need from ordinary users.
+    """
+    try:
+        kernel.set_no_new_privs()
+        _drop_capabilities()
+        if has_seccomp:
+            kernel.load_filter(seccomp.call_program(os.uname().machine))
+    except OSError as error:
+        raise NotEnforced(f"{error.filename}: {error.strerror}") from error
+
+
+def _drop_capabilities() -> None:
+    kernel.clear_ambient_capabilities()
+    if os.geteuid() != 0:  # only root may shrink the set, and only root would gain by it at exec
+        return
+    for number in range(_CAPABILITIES):
+        if number not in capabilities.NUMBERS and kernel.in_bounding_set(number):
+            kernel.drop_from_bounding_set(number)
 
 
 def _close_others(keep: set[int]) -> None:
@@ -52,28 +103,15 @@ def _close_others(keep: set[int]) -> None:
     kernel.close_range(first)
 
 
-def _drop_capabilities() -> None:
-    kernel.clear_ambient_capabilities()
-    for number in range(_CAPABILITIES):
-        # Only root may shrink the set, and only root would get anything from it at exec.
-        if number not in capabilities.NUMBERS and os.geteuid() == 0:
-            _drop(number)
-
-
-def _drop(number: int) -> None:
-    if kernel.in_bounding_set(number):
-        kernel.drop_from_bounding_set(number)
-
-
-def _enter_landlock(plan: Plan) -> None:
+def _ruleset(plan: Plan) -> int:
     ruleset = kernel.create_ruleset(*plan.handled)
-    allow_paths(ruleset, plan.paths)
+    _allow_paths(ruleset, (entry for entry in plan.paths if entry.path != _OWN_FOLDER))
     for port, rights in plan.ports:
         kernel.allow_port(ruleset, port, rights)
-    kernel.restrict_self(ruleset)
+    return ruleset
 
 
-def allow_paths(ruleset: int, paths: Iterable[PathRights]) -> None:
+def _allow_paths(ruleset: int, paths: Iterable[PathRights]) -> None:
     """Add what exists to the ruleset. What vanished since the plan opens nothing."""
     for path, rights, _ in paths:
         try:
@@ -87,12 +125,10 @@ def allow_paths(ruleset: int, paths: Iterable[PathRights]) -> None:
         os.close(descriptor)
 
 
-def _filters(plan: Plan, brokered: tuple[str, ...]) -> tuple[bytes, ...]:
-    machine = os.uname().machine
-    arguments = seccomp.argument_program(
-        machine,
+def _argument_program(plan: Plan, brokered: tuple[str, ...]) -> bytes:
+    return seccomp.argument_program(
+        os.uname().machine,
         plan.sockets,
         truncate_is_seen=bool(plan.handled.filesystem & landlock.TRUNCATE),
         brokered=brokered,
     )
-    return arguments, seccomp.call_program(machine)

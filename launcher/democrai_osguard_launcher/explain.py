@@ -28,6 +28,7 @@ def as_document(plan: Plan) -> dict[str, object]:
         },
         "seccomp": {"available": plan.seccomp, "sockets": list(plan.sockets)},
         "broker": list(plan.brokered),
+        "egress": [{"host": host, "port": port} for host, port in plan.endpoints],
         "rules": [
             {
                 "resource_type": rule.resource_type,

@@ -22,16 +22,21 @@ def gather(rules: Sequence[Rule], command: program.Program | None, path: str | N
     """Collect what the plan for these rules and this command needs to know."""
     targets = dict.fromkeys(rule.target for rule in rules if rule.resource_type == FILESYSTEM)
     names = {rule.target for rule in rules if rule.resource_type == SYSTEM_DEPENDENCY}
-    supported = os.uname().machine in ARCHITECTURES
+    seccomp = can_filter()
     return Facts(
         abi=kernel.landlock_abi(),
-        seccomp=supported and kernel.has_seccomp(),
-        notifications=supported and kernel.has_notifications(),
+        seccomp=seccomp,
+        notifications=seccomp and kernel.has_notifications(),
         kinds={target: _kind(target) for target in targets},
         programs={name: _files(name, path) for name in names},
         executables=command.executables if command else (),
         readable=command.readable if command else (),
     )
+
+
+def can_filter() -> bool:
+    """Tell whether the kernel has seccomp, and we a program for this machine."""
+    return os.uname().machine in ARCHITECTURES and kernel.has_seccomp()
 
 
 def _kind(path: str) -> str:

@@ -16,16 +16,23 @@ _libc.syscall.argtypes = [ctypes.c_long] * 7
 _libc.syscall.restype = ctypes.c_long
 
 _MACHINE = os.uname().machine
-# The first four differ between architectures; calls younger than 2019 have one number everywhere.
+# Calls that are younger than 2019 have one number on every architecture.
 _PRCTL = {"x86_64": 157, "aarch64": 167}
 _SECCOMP = {"x86_64": 317, "aarch64": 277}
+_CLONE = {"x86_64": 56, "aarch64": 220}
 _UNSHARE = {"x86_64": 272, "aarch64": 97}
+_SOCKET = {"x86_64": 41, "aarch64": 198}
+_SOCKETPAIR = {"x86_64": 53, "aarch64": 199}
+_PRLIMIT64 = {"x86_64": 302, "aarch64": 261}
 _EXECVEAT = {"x86_64": 322, "aarch64": 281}
 _CLOSE_RANGE = 436
 _OPENAT2 = 437
 _LANDLOCK_CREATE_RULESET = 444
 _LANDLOCK_ADD_RULE = 445
 _LANDLOCK_RESTRICT_SELF = 446
+
+_CLONE_PARENT = 0x8000
+_SIGCHLD = 17
 
 _CREATE_RULESET_VERSION = 1
 _CREATE_RULESET_ERRATA = 2
@@ -46,6 +53,7 @@ _RET_USER_NOTIF = 0x7FC00000
 _NEW_LISTENER = 1 << 3
 _WAIT_KILLABLE = 1 << 5  # once received, only death interrupts a waiting call
 _INSTRUCTION_SIZE = 8
+_RLIMIT_CORE = 4
 _RESOLVE_NO_MAGICLINKS = 2
 _AT_EMPTY_PATH = 0x1000
 _AT_EXECVE_CHECK = 0x10000
@@ -91,9 +99,9 @@ def allow_port(ruleset: int, port: int, rights: int) -> None:
     _add_rule(ruleset, _RULE_NET_PORT, struct.pack("=QQ", rights, port))
 
 
-def restrict_self(ruleset: int) -> None:
+def restrict_self(ruleset: int, flags: int) -> None:
     """Enter the ruleset: this thread, and what it starts, for good."""
-    _syscall("landlock_restrict_self", _LANDLOCK_RESTRICT_SELF, ruleset, 0)
+    _syscall("landlock_restrict_self", _LANDLOCK_RESTRICT_SELF, ruleset, flags)
 
 
 def set_no_new_privs() -> None:
@@ -164,9 +172,36 @@ def check_execution(descriptor: int) -> None:
     _syscall("execveat", _EXECVEAT[_MACHINE], descriptor, address, 0, 0, flags)
 
 
+def fork_sibling() -> int:
+    """Fork a process whose parent is this one's parent; return its number, and 0 in it.
+
+    Only for a process without threads: what libc and Python do around a fork is left out.
+    """
+    return _syscall("clone", _CLONE[_MACHINE], _CLONE_PARENT | _SIGCHLD)
+
+
 def unshare(flags: int) -> None:
     """Leave the namespaces of these flags; with none, do nothing where that is allowed."""
     _syscall("unshare", _UNSHARE[_MACHINE], flags)
+
+
+def open_socket(family: int, kind: int) -> int:
+    """Open a socket. `socket.socket` would do, and cost more than the rest of the receipt."""
+    return _syscall("socket", _SOCKET[_MACHINE], family, kind, 0)
+
+
+def open_socket_pair(family: int, kind: int) -> tuple[int, int]:
+    """Open two sockets that are connected with each other."""
+    pair = ctypes.create_string_buffer(8)
+    _syscall("socketpair", _SOCKETPAIR[_MACHINE], family, kind, 0, ctypes.addressof(pair))
+    one, two = struct.unpack("=ii", pair.raw)
+    return int(one), int(two)
+
+
+def forbid_core_dumps() -> None:
+    """Have a crash leave no copy of this process's memory, whatever the command does later."""
+    nothing = ctypes.create_string_buffer(16)
+    _syscall("prlimit64", _PRLIMIT64[_MACHINE], 0, _RLIMIT_CORE, ctypes.addressof(nothing), 0)
 
 
 def close_range(first: int, last: int = _LAST_DESCRIPTOR) -> None:

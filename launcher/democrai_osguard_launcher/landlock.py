@@ -38,7 +38,9 @@ CONNECT_SEND_UDP = 1 << 3
 SCOPE_ABSTRACT_UNIX = 1 << 0
 SCOPE_SIGNAL = 1 << 1
 
-NEWEST_ABI = 10
+# Denials are logged for the command, not for the trials before it.
+LOG_SAME_EXEC_OFF = 1 << 0
+LOG_NEW_EXEC_ON = 1 << 1
 
 # What a rule on a plain file may carry: the kernel answers EINVAL to any other right there.
 FILE_RIGHTS = EXECUTE | WRITE_FILE | READ_FILE | TRUNCATE | IOCTL_DEV | RESOLVE_UNIX
@@ -51,6 +53,7 @@ _FS_ADDED_IN: Mapping[int, int] = {
     9: RESOLVE_UNIX,
 }
 _NET_ADDED_IN: Mapping[int, int] = {4: BIND_TCP | CONNECT_TCP, 10: BIND_UDP | CONNECT_SEND_UDP}
+_FLAGS_ADDED_IN: Mapping[int, int] = {7: LOG_SAME_EXEC_OFF | LOG_NEW_EXEC_ON}
 _SCOPES_ADDED_IN: Mapping[int, int] = {6: SCOPE_ABSTRACT_UNIX | SCOPE_SIGNAL}
 
 # Device nodes are in no operation: nobody who is confined makes one.
@@ -85,6 +88,11 @@ def abilities(abi: int) -> Abilities:
     """Say what we vouch for on this ABI: never more than the newest one in the tables."""
     tables = (_FS_ADDED_IN, _NET_ADDED_IN, _SCOPES_ADDED_IN)
     return Abilities(*(_up_to(abi, table) for table in tables))
+
+
+def entry_flags(abi: int) -> int:
+    """Say how a ruleset is entered on this ABI."""
+    return _up_to(abi, _FLAGS_ADDED_IN)
 
 
 def right_names(rights: int) -> tuple[str, ...]:

@@ -37,7 +37,6 @@ def parse(text: str) -> Limit:
 
 def apply(limits: Iterable[Limit]) -> None:
     """Lower the limits of this process; raise NotEnforced where that is refused."""
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a core is a copy of all that was readable
     for name, value in limits:
         try:
             resource.setrlimit(NAMES[name], (value, value))

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import signal
     from typing import NoReturn
 
+    from .confinement import Ready
     from .options import Options
     from .plan import Plan
     from .rules import Rule
@@ -54,8 +55,12 @@ def _launch(options: Options) -> None:
         _explain(plan, as_json=options.json)
         return
     environment = child_environment(os.environ, rules, options.subject, options.keep_env)
-    _check_level(plan, options.require)
-    _become(command.path, options, environment, plan)
+    check_level(plan, options.require)
+    from .confinement import make_ready
+    from .enforcement import enforce_always
+
+    enforce_always(has_seccomp=plan.seccomp)
+    become(command.path, options, environment, make_ready(plan))
 
 
 def _given_rules(options: Options) -> tuple[Rule, ...]:
@@ -67,10 +72,11 @@ def _given_rules(options: Options) -> tuple[Rule, ...]:
     return rules_of(options.manifest, kind, options.phase)
 
 
-def _become(path: str, options: Options, environment: dict[str, str], plan: Plan) -> None:
+def become(path: str, options: Options, environment: dict[str, str], ready: Ready) -> None:
+    """Confine this process and become the command; raise LaunchError when that fails."""
     from .confinement import confine
 
-    confine(plan, options)
+    confine(ready, options)
     # Python ignores these two, and an ignored signal would stay ignored in the command.
     for number in (signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(number, signal.SIG_DFL)
@@ -82,14 +88,14 @@ def _become(path: str, options: Options, environment: dict[str, str], plan: Plan
         raise NotExecutable(f"{options.command[0]}: {error.strerror}") from error
 
 
-def _check_level(plan: Plan, required: str) -> None:
+def check_level(plan: Plan, required: str, *, quiet: bool = False) -> None:
     """Refuse below the required level; above it, still say what is not held."""
     levels = command_line.LEVELS
     if levels.index(plan.level) > levels.index(required):
         raise NotEnforced(
             f"refused: enforcement would be {plan.level}, not {required}: {'; '.join(plan.missing)}"
         )
-    for line in (*plan.missing, *plan.notes):
+    for line in () if quiet else (*plan.missing, *plan.notes):
         _say(line)
 
 
@@ -111,4 +117,6 @@ def _version() -> str:
 
 
 def _say(line: str) -> None:
-    os.write(2, f"democrai-launch: {line}\n".encode(errors="surrogateescape"))
+    # One line, whatever a path contains: what is not printable is shown as Python would.
+    shown = "".join(c if c.isprintable() else repr(c)[1:-1] for c in line)
+    os.write(2, f"democrai-launch: {shown}\n".encode())

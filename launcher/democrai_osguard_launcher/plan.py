@@ -3,14 +3,13 @@
 The guard may import this module; it touches no file and no kernel.
 """
 
-# ruff: noqa: PLC0415 - what most launches do not need is imported where it is needed
-
 from __future__ import annotations
 
 from . import landlock
 from .baseline import READ, RUN, RUNTIME_PATHS
+from .network_plan import NetworkPlan, PortRights
 from .record import Record
-from .rules import FILESYSTEM, NETWORK, Rule, beneath
+from .rules import FILESYSTEM, NETWORK, Rule, within
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,8 +21,7 @@ GUARD_ONLY = "guard only"  # below Python nothing tells this rule from a wider o
 
 FULL, PARTIAL, NONE = "full", "partial", "none"
 DIRECTORY, FILE, SOCKET, MISSING = "directory", "file", "socket", "missing"
-_ABI_TCP, _ABI_SIGNALS, _ABI_UNIX, _ABI_UDP = 4, 6, 9, 10
-_DNS = 53
+_ABI_SIGNALS, _ABI_UNIX, _ABI_UDP = 6, 9, 10
 
 
 class Facts(Record):
@@ -54,13 +52,6 @@ class PathRights(Record):
     why: str
 
 
-class PortRights(Record):
-    """Landlock rights for one port, whatever the address."""
-
-    port: int
-    rights: int
-
-
 class Plan(Record):
     """What will be enforced, and what will not."""
 
@@ -70,6 +61,7 @@ class Plan(Record):
     paths: tuple[PathRights, ...]
     ports: tuple[PortRights, ...]
     handled: landlock.Abilities
+    endpoints: tuple[tuple[str, int | None], ...]  # for the helper, which holds addresses
     sockets: tuple[str, ...]
     brokered: tuple[str, ...]  # kinds of calls that wait for the supervising process
     missing: tuple[str, ...]
@@ -86,36 +78,40 @@ class Plan(Record):
 def make_plan(rules: Sequence[Rule], facts: Facts) -> Plan:
     """Turn rules into rights, for a host with these facts."""
     able = landlock.abilities(facts.abi)
-    network = _Network(rules, facts)
+    network = NetworkPlan(rules, facts.abi)
+    modifiable = _targets(rules, "modify")
     return Plan(
         abi=facts.abi,
         seccomp=facts.seccomp,
-        rules=tuple(_rule_plan(rule, rules, facts, network) for rule in rules),
+        rules=tuple(_rule_plan(rule, modifiable, facts, network) for rule in rules),
         paths=tuple(_paths(rules, facts)),
         ports=tuple(network.ports(able.network)),
         handled=landlock.Abilities(able.filesystem, network.handled(able.network), able.scopes),
+        endpoints=tuple((endpoint.host, endpoint.port) for endpoint in network.endpoints),
         sockets=tuple(_sockets(rules, facts, network)),
-        brokered=tuple(_brokered(rules, facts)),
+        brokered=tuple(_brokered(rules, modifiable, facts)),
         missing=tuple(_missing(facts, network, rules)),
         notes=tuple(_notes(rules, facts)),
     )
 
 
-def _rule_plan(rule: Rule, rules: Sequence[Rule], facts: Facts, network: _Network) -> RulePlan:
+def _rule_plan(
+    rule: Rule, modifiable: frozenset[str], facts: Facts, network: NetworkPlan
+) -> RulePlan:
     if rule.resource_type == NETWORK:
         return RulePlan(rule, GUARD_ONLY, network.held_by(rule))
     if rule.resource_type == FILESYSTEM:
-        return RulePlan(rule, *_filesystem_label(rule, rules, facts))
+        return RulePlan(rule, *_filesystem_label(rule, modifiable, facts))
     if not facts.programs.get(rule.target):
         return RulePlan(rule, GUARD_ONLY, "no program of this name is on PATH: nothing to open")
     return RulePlan(rule, *_exact(facts, "Landlock, on the program found on PATH"))
 
 
-def _filesystem_label(rule: Rule, rules: Sequence[Rule], facts: Facts) -> tuple[str, str]:
+def _filesystem_label(rule: Rule, modifiable: frozenset[str], facts: Facts) -> tuple[str, str]:
     kind = facts.kinds[rule.target]
     if rule.operation in {"create", "delete"} and kind != DIRECTORY:
         return _through_broker(facts, "Landlock has no such right on a single name")
-    if rule.operation == "create" and not _covered("modify", rule.target, rules):
+    if rule.operation == "create" and not within(rule.target, modifiable):
         return _through_broker(facts, "Landlock has no right to write only what is new")
     if kind == MISSING:
         return _exact(facts, "nothing: the path does not exist, so nothing is opened")
@@ -135,38 +131,37 @@ def _through_broker(facts: Facts, why: str) -> tuple[str, str]:
     return BROKERED, why
 
 
-def _brokered(rules: Sequence[Rule], facts: Facts) -> Iterator[str]:
+def _brokered(rules: Sequence[Rule], modifiable: frozenset[str], facts: Facts) -> Iterator[str]:
     """Yield the kinds of calls that Landlock cannot judge for these rules."""
     own = [rule for rule in rules if rule.resource_type == FILESYSTEM]
     if not facts.notifications or not facts.abi:
         return
-    if any(_is_new_only(rule, rules, facts) for rule in own):
+    if any(_is_new_only(rule, modifiable, facts) for rule in own):
         yield "create"
     doomed = {facts.kinds[rule.target] for rule in own if rule.operation == "delete"}
     if doomed - {DIRECTORY}:
         yield "delete"
     elif doomed:
         yield "delete folder"
-    if any(rule.operation == "modify" for rule in own):
+    if modifiable:
         yield "metadata"
 
 
-def _is_new_only(rule: Rule, rules: Sequence[Rule], facts: Facts) -> bool:
+def _is_new_only(rule: Rule, modifiable: frozenset[str], facts: Facts) -> bool:
     if rule.operation != "create":
         return False
-    return facts.kinds[rule.target] != DIRECTORY or not _covered("modify", rule.target, rules)
+    return facts.kinds[rule.target] != DIRECTORY or not within(rule.target, modifiable)
 
 
 def _exact(facts: Facts, by: str) -> tuple[str, str]:
     return (EXACT, by) if facts.abi else (GUARD_ONLY, "this kernel has no Landlock")
 
 
-def _covered(operation: str, path: str, rules: Sequence[Rule]) -> bool:
-    return any(
-        rule.resource_type == FILESYSTEM
-        and rule.operation == operation
-        and beneath(path, rule.target)
+def _targets(rules: Sequence[Rule], operation: str) -> frozenset[str]:
+    return frozenset(
+        rule.target
         for rule in rules
+        if rule.resource_type == FILESYSTEM and rule.operation == operation
     )
 
 
@@ -201,7 +196,7 @@ def _rights(operation: str, kind: str) -> int:
     return rights if kind == DIRECTORY else rights & landlock.FILE_RIGHTS
 
 
-def _sockets(rules: Sequence[Rule], facts: Facts, network: _Network) -> Iterator[str]:
+def _sockets(rules: Sequence[Rule], facts: Facts, network: NetworkPlan) -> Iterator[str]:
     # Before ABI 9 nothing judges which pathname socket is connected to, so there are none.
     if facts.abi >= _ABI_UNIX or _declares_socket(rules, facts):
         yield "unix"
@@ -221,7 +216,7 @@ def _declares_socket(rules: Sequence[Rule], facts: Facts) -> bool:
     )
 
 
-def _missing(facts: Facts, network: _Network, rules: Sequence[Rule]) -> Iterator[str]:
+def _missing(facts: Facts, network: NetworkPlan, rules: Sequence[Rule]) -> Iterator[str]:
     if not facts.abi:
         yield "files: this kernel has no Landlock"
     if not facts.seccomp:
@@ -249,51 +244,3 @@ def _notes(rules: Sequence[Rule], facts: Facts) -> Iterator[str]:
 
 
 _HELD_BY_INODE = frozenset({"read", "modify", "execute"})
-
-
-class _Network:
-    """The network rules together: Landlock holds ports for the whole command, not for a rule."""
-
-    def __init__(self, rules: Sequence[Rule], facts: Facts) -> None:
-        self.rules = tuple(rule for rule in rules if rule.resource_type == NETWORK)
-        self.endpoints = tuple(_endpoints(self.rules))
-        self.has_names = any(endpoint.is_name for endpoint in self.endpoints)
-        self.by_port = all(endpoint.port for endpoint in self.endpoints)
-        self._holds_ports = facts.abi >= _ABI_TCP and self.by_port
-
-    def held_by(self, rule: Rule) -> str:
-        """Say what the kernel knows of this rule."""
-        port = next(_endpoints((rule,))).port
-        if self._holds_ports:
-            return f"Landlock holds port {port} for TCP, nothing holds the address"
-        return "nothing holds address or port"
-
-    def handled(self, able: int) -> int:
-        """Leave out what rules cannot express: any port at all."""
-        if self.endpoints and not self.by_port:
-            return able & ~landlock.CONNECT_TCP
-        return able
-
-    def ports(self, able: int) -> Iterator[PortRights]:
-        """Yield the ports of the rules, and of the resolver where a rule has a name."""
-        if not able:
-            return
-        if self.by_port:
-            wanted = {endpoint.port for endpoint in self.endpoints if endpoint.port}
-            for port in sorted(wanted | ({_DNS} if self.has_names else set())):
-                yield PortRights(port, landlock.CONNECT_TCP)
-        if self.has_names and able & landlock.CONNECT_SEND_UDP:
-            yield PortRights(_DNS, landlock.CONNECT_SEND_UDP)
-            yield PortRights(0, landlock.BIND_UDP)  # a datagram's own port is chosen by a bind
-
-
-def _endpoints(rules: Sequence[Rule]) -> Iterator[_Endpoint]:
-    if rules:
-        from .endpoints import parse
-
-        for rule in rules:
-            yield parse(rule.target)
-
-
-if TYPE_CHECKING:
-    from .endpoints import Endpoint as _Endpoint

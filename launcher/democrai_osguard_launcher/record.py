@@ -30,6 +30,8 @@ else:
                 setattr(cls, name, property(itemgetter(place)))
 
         def __new__(cls, *values, **named):
+            if len(values) == len(cls._fields) and not named:
+                return tuple.__new__(cls, values)
             rest = cls._fields[len(values) :]
             given = {**cls._field_defaults, **named}
             if len(values) > len(cls._fields) or not named.keys() <= set(rest):
@@ -38,6 +40,9 @@ else:
 
         def __eq__(self, other):
             return type(self) is type(other) and tuple.__eq__(self, other)
+
+        def __ne__(self, other):
+            return not self == other
 
         def __hash__(self):
             return hash((type(self), *self))

@@ -9,7 +9,7 @@ from .record import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
 FILESYSTEM = "filesystem"
 NETWORK = "network"
@@ -75,6 +75,15 @@ def make_rule(
 def beneath(path: str, root: str) -> bool:
     """Tell whether the path is the root or under it, on component boundaries."""
     return path == root or path.startswith(root.rstrip("/") + "/")
+
+
+def within(path: str, roots: Collection[str]) -> bool:
+    """Tell whether the path is beneath one of the roots, in as many steps as it has parts."""
+    while path not in roots:
+        if path == "/":
+            return False
+        path = path.rpartition("/")[0] or "/"
+    return True
 
 
 def _path(target: str, at: str) -> str:

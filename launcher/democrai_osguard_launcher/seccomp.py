@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     Block = tuple[str, list[bpf.Instruction]]
 
 ARCHITECTURES: Mapping[str, int] = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
-_EPERM, _EACCES = 1, 13
+_EPERM, _EACCES, _ENOSYS = 1, 13, 38
 
 # Only the calls that the second program looks at. aarch64 never had the others.
 NUMBERS: Mapping[str, tuple[int, int | None]] = {
@@ -33,6 +33,7 @@ NUMBERS: Mapping[str, tuple[int, int | None]] = {
     "mknodat": (259, 33),
     "open": (2, None),
     "openat": (257, 56),
+    "openat2": (437, 437),
     "personality": (135, 92),
     "prlimit64": (302, 261),
     "renameat2": (316, 276),
@@ -83,6 +84,14 @@ REFUSED_REQUESTS: Mapping[int, str] = {
     0x40086602: "FS_IOC_SETFLAGS changes metadata through a descriptor that only reads",
     0x401C5820: "FS_IOC_FSSETXATTR changes metadata through a descriptor that only reads",
     0x40806685: "FS_IOC_ENABLE_VERITY freezes a file through a descriptor that only reads",
+    0x40087602: "FS_IOC_SETVERSION changes metadata through a descriptor that only reads",
+    0x800C6613: "FS_IOC_SET_ENCRYPTION_POLICY changes a folder that is only read",
+    0x50009401: "BTRFS_IOC_SNAP_CREATE makes names past every check of paths",
+    0x50009417: "BTRFS_IOC_SNAP_CREATE_V2, likewise",
+    0x5000940E: "BTRFS_IOC_SUBVOL_CREATE, likewise",
+    0x50009418: "BTRFS_IOC_SUBVOL_CREATE_V2, likewise",
+    0x5000940F: "BTRFS_IOC_SNAP_DESTROY removes them likewise",
+    0x5000943F: "BTRFS_IOC_SNAP_DESTROY_V2, likewise",
 }
 
 _UNIX, _INET, _INET6, _NETLINK = 1, 2, 10, 16
@@ -149,6 +158,8 @@ def _fixed() -> Iterator[Block]:
     yield "memfd_create", bpf.unless_masked(1, _MFD_NOEXEC_SEAL, (_MFD_NOEXEC_SEAL,), refused)
     # 0 is plain Linux and all ones asks without changing: no other personality is needed.
     yield "personality", bpf.unless_masked(0, _ALL, (0, _ALL), refused)
+    # Here and not in the first program, which the broker lives under when the launcher is warm.
+    yield "openat2", bpf.answer(bpf.errno_action(_ENOSYS))
     yield "sendto", bpf.if_any_bit(3, _MSG_FASTOPEN, refused)
     yield "sendmsg", bpf.if_any_bit(2, _MSG_FASTOPEN, refused)
     yield "sendmmsg", bpf.if_any_bit(3, _MSG_FASTOPEN, refused)

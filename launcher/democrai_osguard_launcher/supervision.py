@@ -11,7 +11,7 @@ import os
 import select
 
 from . import kernel, seccomp
-from .broker import Broker
+from .broker import Broker, resolve_roots
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import socket
     from typing import NoReturn
 
+    from .broker import Roots
     from .plan import Plan
 else:
     import _signal as signal  # built in; `signal` and `socket` would import `enum`
@@ -30,6 +31,7 @@ _PASSED_ON = (
     signal.SIGALRM, signal.SIGWINCH, signal.SIGCONT,
 )  # fmt: skip
 _FATAL_SHIFT = 128
+_FIRST_OWN_DESCRIPTOR = 3
 
 
 class Channel:
@@ -51,10 +53,19 @@ class Channel:
         """Send the listener to the supervising process."""
         right = listener.to_bytes(4, "little")
         self._inside.sendmsg([b"L"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, right)])
+        os.close(listener)
+
+    def close(self) -> None:
+        """Leave nothing of the channel to the command."""
+        self._inside.close()
+
+    def stay_outside(self) -> int:
+        """Keep only the supervisor's end, and return its descriptor."""
+        self._inside.close()
+        return self._outside.fileno()
 
     def take(self) -> int | None:
         """Wait for the listener; None when the other process ended without one."""
-        self._inside.close()
         _, ancillary, _, _ = self._outside.recvmsg(1, socket.CMSG_SPACE(4))
         return int.from_bytes(ancillary[0][2][:4], "little") if ancillary else None
 
@@ -63,9 +74,13 @@ def split(plan: Plan) -> Channel:
     """Fork. Return in the process that will be the command; the other one never returns."""
     channel = Channel()
     supervisor = os.getpid()
+    roots = resolve_roots(planned.rule for planned in plan.rules)
     command = os.fork()
     if command:
-        _supervise(plan, command, channel)
+        _let_go(channel)
+        _pass_signals_on(command)
+        listener = channel.take() if plan.brokered else None
+        _supervise(command, roots, listener)
     kernel.set_death_signal(signal.SIGKILL)  # without its broker the command is half a command
     if os.getppid() != supervisor:
         os._exit(_FATAL_SHIFT + signal.SIGKILL)
@@ -74,18 +89,13 @@ def split(plan: Plan) -> Channel:
     return channel
 
 
-def _supervise(plan: Plan, command: int, channel: Channel) -> NoReturn:
-    for number in _PASSED_ON:
-        signal.signal(number, lambda received, _frame: os.kill(command, received))
-    signal.signal(signal.SIGTSTP, lambda _received, _frame: _stop(command))
-    listener = channel.take() if plan.brokered else None
+def _supervise(command: int, roots: Roots, listener: int | None) -> NoReturn:
     ended = os.pidfd_open(command)
     poll = select.poll()
     poll.register(ended, select.POLLIN)
     if listener is not None:
         poll.register(listener, select.POLLIN)
-        names = seccomp.brokered_numbers(os.uname().machine)
-        broker = Broker((plan.rule for plan in plan.rules), listener, names)
+        broker = Broker(roots, listener, seccomp.brokered_numbers(os.uname().machine))
     while True:
         ready = dict(poll.poll())
         if ended in ready:
@@ -94,6 +104,23 @@ def _supervise(plan: Plan, command: int, channel: Channel) -> NoReturn:
             broker.serve_one()
         elif listener in ready:
             poll.unregister(listener)  # the last process under the filter is gone
+
+
+def _pass_signals_on(command: int) -> None:
+    for number in _PASSED_ON:
+        signal.signal(number, lambda received, _frame: os.kill(command, received))
+    signal.signal(signal.SIGTSTP, lambda _received, _frame: _stop(command))
+
+
+def _let_go(channel: Channel) -> None:
+    """Close what belongs to the command: its readers and writers wait for the last holder."""
+    keep = channel.stay_outside()
+    if keep > _FIRST_OWN_DESCRIPTOR:
+        kernel.close_range(_FIRST_OWN_DESCRIPTOR, keep - 1)
+    kernel.close_range(max(keep + 1, _FIRST_OWN_DESCRIPTOR))
+    nowhere = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
+    for number in range(_FIRST_OWN_DESCRIPTOR):
+        os.dup2(nowhere, number)
 
 
 def _stop(command: int) -> None:
@@ -107,6 +134,7 @@ def _end_like(command: int) -> NoReturn:
     code = os.waitstatus_to_exitcode(os.waitpid(command, 0)[1])
     if code >= 0:
         os._exit(code)
+    kernel.forbid_core_dumps()  # the crash was the command's
     if -code not in {signal.SIGKILL, signal.SIGSTOP}:
         signal.signal(-code, signal.SIG_DFL)
     os.kill(os.getpid(), -code)

@@ -1,0 +1,69 @@
+"""What Landlock holds of the network rules: ports, for the whole command. Pure."""
+
+# ruff: noqa: PLC0415 - what most launches do not need is imported where it is needed
+
+from __future__ import annotations
+
+from . import landlock
+from .record import Record
+from .rules import NETWORK, Rule
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from .endpoints import Endpoint
+
+_ABI_TCP = 4
+_DNS = 53
+
+
+class PortRights(Record):
+    """Landlock rights for one port, whatever the address."""
+
+    port: int
+    rights: int
+
+
+class NetworkPlan:
+    """The network rules together: Landlock holds ports for the whole command, not for a rule."""
+
+    def __init__(self, rules: Sequence[Rule], abi: int) -> None:
+        self.rules = tuple(rule for rule in rules if rule.resource_type == NETWORK)
+        self.endpoints = tuple(_endpoints(self.rules))
+        self.has_names = any(endpoint.is_name for endpoint in self.endpoints)
+        self.by_port = all(endpoint.port for endpoint in self.endpoints)
+        self._holds_ports = abi >= _ABI_TCP and self.by_port
+
+    def held_by(self, rule: Rule) -> str:
+        """Say what the kernel knows of this rule."""
+        port = next(_endpoints((rule,))).port
+        if self._holds_ports:
+            return f"Landlock holds port {port} for TCP, nothing holds the address"
+        return "nothing holds address or port"
+
+    def handled(self, able: int) -> int:
+        """Leave out what rules cannot express: any port at all."""
+        if self.endpoints and not self.by_port:
+            return able & ~landlock.CONNECT_TCP
+        return able
+
+    def ports(self, able: int) -> Iterator[PortRights]:
+        """Yield the ports of the rules, and of the resolver where a rule has a name."""
+        if not able:
+            return
+        if self.by_port:
+            wanted = {endpoint.port for endpoint in self.endpoints if endpoint.port}
+            for port in sorted(wanted | ({_DNS} if self.has_names else set())):
+                yield PortRights(port, landlock.CONNECT_TCP)
+        if self.has_names and able & landlock.CONNECT_SEND_UDP:
+            yield PortRights(_DNS, landlock.CONNECT_SEND_UDP)
+            yield PortRights(0, landlock.BIND_UDP)  # a datagram's own port is chosen by a bind
+
+
+def _endpoints(rules: Sequence[Rule]) -> Iterator[Endpoint]:
+    if rules:
+        from .endpoints import parse
+
+        for rule in rules:
+            yield parse(rule.target)

@@ -1,0 +1,221 @@
+"""The warm launcher: a small process that has everything imported and forks confined commands.
+
+It is started by the process that wants to launch, with one end of a unix stream socket as its
+standard input, and forks siblings of itself: each command is a child of that caller, to wait for,
+to signal and to reap like any other. It ends when the caller does.
+
+A request is four bytes of length, little-endian, and that much JSON:
+
+    {"command": [...], "environment": {...}, "folder": "/..." or null, "access": [rule, ...],
+     "subject": {"type", "name"} or null, "require": level, "limits": {name: number},
+     "keep": [number, ...]}
+
+With it come descriptors: standard input, output and error, a pipe for bad news, and one for each
+number in `keep`. The answer is the eight bytes of the new process's number, 0 if there is none.
+What kept it from becoming the command arrives at the pipe, as `code line`; the pipe closing without
+a word means that it did.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import gc
+import json
+import os
+import select
+import struct
+import sys
+
+from . import access, confinement, facts, kernel, limits, main, program, supervision
+from .enforcement import enforce_always
+from .environment import KEEP_ALL, child_environment
+from .errors import LaunchError, UsageError
+from .options import LEVELS, Options
+from .plan import make_plan
+from .record import Record
+from .rules import make_subject
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import signal
+    import socket
+    from typing import NoReturn
+
+    from .rules import Rule, Subject
+else:
+    import _signal as signal
+    import _socket as socket
+
+# Imported now, since a process that is confined may not be able to read modules any more.
+PRELOADED = (confinement, supervision)
+MAX_REQUEST = 1 << 20
+MAX_DESCRIPTORS = 64
+_LENGTH = struct.Struct("<I")
+_STANDARD = 3
+_ABOVE_KEPT = 512
+_KEYS = {"command", "environment", "folder", "access", "subject", "require", "limits", "keep"}
+# A terminal sends these to everybody in the caller's group; the warm launcher goes with its caller.
+_NOT_FOR_US = (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGTSTP)
+
+
+class Request(Record):
+    """What the caller wants started."""
+
+    command: tuple[str, ...]
+    environment: dict[str, str]
+    folder: str | None
+    rules: tuple[Rule, ...]
+    subject: Subject | None
+    require: str
+    limits: tuple[tuple[str, int], ...]
+    keep: tuple[int, ...]
+
+
+class Job(Record):
+    """A request that was found to be possible, and what was made ready for it."""
+
+    request: Request
+    path: str
+    environment: dict[str, str]
+    ready: confinement.Ready
+
+
+def serve() -> NoReturn:
+    """Answer the caller at standard input until it is gone."""
+    kernel.close_range(_STANDARD)
+    enforce_always(has_seccomp=facts.can_filter())
+    gc.disable()  # a collection in a fork would copy every page that it looks at
+    caller = os.pidfd_open(os.getppid())
+    connection = socket.socket(fileno=os.dup(0))
+    for number in _NOT_FOR_US:
+        signal.signal(number, signal.SIG_IGN)
+    poll = select.poll()
+    for descriptor in (caller, connection.fileno()):
+        poll.register(descriptor, select.POLLIN)
+    while caller not in dict(poll.poll()):
+        received = _receive(connection)
+        if received is None:
+            break
+        _answer(connection, *received)
+    sys.exit(0)
+
+
+def _answer(connection: socket.socket, text: bytes, descriptors: list[int]) -> None:
+    """Do here what need not be done in the command's own process: a fork pays for each page."""
+    bad_news = fcntl.fcntl(descriptors.pop(_STANDARD), fcntl.F_DUPFD_CLOEXEC, _ABOVE_KEPT)
+    child = 0
+    try:
+        job = _make_job(_parse(text))
+        child = kernel.fork_sibling()
+        if child == 0:
+            _start(job, descriptors, bad_news)
+    except Exception as error:  # noqa: BLE001 - whatever it was, nothing may run
+        _tell(bad_news, error)
+    finally:
+        kernel.close_range(connection.fileno() + 1)  # all that this request has opened
+    connection.sendall(struct.pack("<q", child))
+
+
+def _make_job(request: Request) -> Job:
+    search_path = request.environment.get("PATH")
+    command = program.find(_from(request.folder, request.command[0]), search_path)
+    plan = make_plan(request.rules, facts.gather(request.rules, command, search_path))
+    main.check_level(plan, request.require, quiet=True)
+    environment = child_environment(
+        request.environment, request.rules, request.subject, keep=(KEEP_ALL,)
+    )
+    ready = confinement.make_ready(plan)
+    return Job(request, command.path, environment, ready)
+
+
+def _from(folder: str | None, name: str) -> str:
+    return os.path.join(folder, name) if folder and "/" in name else name
+
+
+def _start(job: Job, descriptors: list[int], bad_news: int) -> NoReturn:
+    """Become the command, or say on the pipe why not."""
+    request = job.request
+    try:
+        _place(request, descriptors)
+        for number in _NOT_FOR_US:
+            signal.signal(number, signal.SIG_DFL)
+        if request.folder is not None:
+            os.chdir(request.folder)
+        keep = (*request.keep, bad_news)
+        options = Options(command=request.command, keep_fds=keep, limits=request.limits)
+        main.become(job.path, options, job.environment, job.ready)
+    except Exception as error:  # noqa: BLE001 - whatever it was, nothing may run
+        _tell(bad_news, error)
+    os._exit(LaunchError.exit_code)
+
+
+def _tell(pipe: int, error: Exception) -> None:
+    code = error.exit_code if isinstance(error, LaunchError) else LaunchError.exit_code
+    os.write(pipe, f"{code} {error}".encode(errors="surrogateescape"))
+
+
+def _place(request: Request, descriptors: list[int]) -> None:
+    """Put each descriptor where the command expects it."""
+    places = (0, 1, 2, *request.keep)
+    if len(descriptors) != len(places) or not all(0 <= place < _ABOVE_KEPT for place in places):
+        raise UsageError(f"keep: one descriptor for each number below {_ABOVE_KEPT}")
+    # First out of each other's way, then to their places, so that none overwrites another.
+    moved = [fcntl.fcntl(each, fcntl.F_DUPFD_CLOEXEC, _ABOVE_KEPT) for each in descriptors]
+    for descriptor, place in zip(moved, places, strict=True):
+        os.dup2(descriptor, place)
+
+
+def _parse(text: bytes) -> Request:
+    fields = json.loads(text)
+    if not isinstance(fields, dict) or fields.keys() != _KEYS:
+        raise UsageError(f"request: expected an object of {', '.join(sorted(_KEYS))}")
+    command, keep = fields["command"], fields["keep"]
+    if not command or not all(isinstance(word, str) for word in command):
+        raise UsageError("command: expected words")
+    if fields["require"] not in LEVELS:
+        raise UsageError(f"require: {fields['require']!r} is not a level")
+    subject = fields["subject"]
+    return Request(
+        command=tuple(command),
+        environment={str(name): str(value) for name, value in fields["environment"].items()},
+        folder=fields["folder"],
+        rules=access.parse_items(fields["access"], at="access"),
+        subject=make_subject(subject["type"], subject["name"], at="subject") if subject else None,
+        require=fields["require"],
+        limits=tuple(limits.parse(f"{name}={value}") for name, value in fields["limits"].items()),
+        keep=tuple(int(number) for number in keep),
+    )
+
+
+def _receive(connection: socket.socket) -> tuple[bytes, list[int]] | None:
+    """Return the next request and its descriptors; None when the caller has hung up."""
+    space = socket.CMSG_SPACE(4 * MAX_DESCRIPTORS)
+    head, ancillary, _, _ = connection.recvmsg(_LENGTH.size, space)
+    descriptors = [
+        number
+        for level, kind, data in ancillary
+        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS)
+        for (number,) in struct.iter_unpack("i", data[: len(data) // 4 * 4])
+    ]
+    head += _exactly(connection, _LENGTH.size - len(head)) if head else b""
+    if len(head) < _LENGTH.size:
+        return None
+    (length,) = _LENGTH.unpack(head)
+    text = _exactly(connection, length) if length <= MAX_REQUEST else b""
+    if len(text) < length or len(descriptors) <= _STANDARD:
+        return None  # out of step: hang up, and let the caller start another
+    return text, descriptors
+
+
+def _exactly(connection: socket.socket, size: int) -> bytes:
+    pieces = b""
+    while len(pieces) < size:
+        piece = connection.recv(size - len(pieces))
+        if not piece:
+            break
+        pieces += piece
+    return pieces
+
+
+if __name__ == "__main__":
+    serve()

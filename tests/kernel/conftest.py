@@ -1,0 +1,133 @@
+"""Confined children for the tests: each runs in a fork and counts only by what it wrote."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+import pytest
+
+import democrai_osguard_launcher
+from democrai_osguard_launcher.enforcement import enforce, enforce_always, prepare
+from democrai_osguard_launcher.facts import gather
+from democrai_osguard_launcher.plan import make_plan
+from democrai_osguard_launcher.rules import make_rule
+from democrai_osguard_launcher.supervision import split
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from democrai_osguard_launcher.plan import Plan
+
+    Action = Callable[[], object]
+    Grant = tuple[str, str | Path]
+
+PACKAGES = Path(democrai_osguard_launcher.__file__).parent.parent
+PR_SET_DUMPABLE = 4
+prctl = ctypes.CDLL(None).prctl
+NETWORK = {"connect", "receive", "send"}
+
+
+def plan_for(grants: Iterable[Grant]) -> Plan:
+    rules = [
+        make_rule(
+            "network" if operation in NETWORK else "filesystem", operation, str(target), at="test"
+        )
+        for operation, target in grants
+    ]
+    return make_plan(rules, gather(rules, None, os.environ.get("PATH")))
+
+
+def in_a_fork(action: Action, plan: Plan | None, uid: int | None = None) -> str:
+    """Run the action in a fork, under the plan or free; return what it wrote about itself."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        verdict = "crashed"
+        try:
+            os.dup2(writer, 1)  # the enforcement closes what is above 2
+            if uid is not None:
+                os.setgroups([])
+                os.setresgid(uid, uid, uid)
+                os.setresuid(uid, uid, uid)
+                prctl(PR_SET_DUMPABLE, 1)  # becoming somebody else made us unreadable
+            if plan is not None:
+                enforce_always(has_seccomp=plan.seccomp)
+                restrictions = prepare(plan, supervised=bool(plan.brokered))
+                enforce(restrictions, channel=split(plan) if plan.brokered else None)
+            verdict = _outcome(action)
+        finally:
+            os.write(1, verdict.encode())
+            os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader) as pipe:
+        verdict = pipe.read()
+    status = os.waitpid(child, 0)[1]
+    return verdict or f"died: {os.waitstatus_to_exitcode(status)}"
+
+
+def _outcome(action: Action) -> str:
+    try:
+        action()
+    except OSError as error:
+        return errno.errorcode.get(error.errno or 0, f"OSError: {error}")
+    except Exception as error:  # noqa: BLE001 - the child must speak
+        return f"{type(error).__name__}: {error}"
+    return "allowed"
+
+
+class Confined(Protocol):
+    def __call__(self, action: Action, *grants: Grant, uid: int | None = None) -> str: ...
+
+
+class Launch(Protocol):
+    def __call__(
+        self, *arguments: str | Path, access: str | None = None, cwd: Path | None = None,
+        keep: Sequence[int] = (), environment: Mapping[str, str] | None = None,
+    ) -> subprocess.CompletedProcess[str]: ...  # fmt: skip
+
+
+class Free(Protocol):
+    def __call__(self, action: Action, uid: int | None = None) -> str: ...
+
+
+@pytest.fixture
+def free() -> Free:
+    """Return the control: the same action in a fork without any restriction."""
+    return lambda action, uid=None: in_a_fork(action, None, uid)
+
+
+@pytest.fixture
+def confined() -> Confined:
+    """Return a function that runs an action under grants of (operation, target)."""
+
+    def run(action: Action, *grants: Grant, uid: int | None = None) -> str:
+        return in_a_fork(action, plan_for(grants), uid)
+
+    return run
+
+
+@pytest.fixture
+def launch() -> Launch:
+    """Return a function that runs `democrai-launch` with these arguments."""
+
+    def run(
+        *arguments: str | Path, access: str | None = None, cwd: Path | None = None,
+        keep: Sequence[int] = (), environment: Mapping[str, str] | None = None,
+    ) -> subprocess.CompletedProcess[str]:  # fmt: skip
+        kept = {name: value for name, value in os.environ.items() if "DEMOCRAI" not in name}
+        kept |= {"PYTHONPATH": str(PACKAGES), **(environment or {})}
+        if access is not None:
+            kept["DEMOCRAI_ACCESS"] = access
+        command = [sys.executable, "-m", "democrai_osguard_launcher", *map(str, arguments)]
+        return subprocess.run(
+            command, cwd=cwd, env=kept, capture_output=True, text=True, timeout=60,
+            check=False, pass_fds=keep,
+        )  # fmt: skip
+
+    return run

@@ -1,0 +1,207 @@
+"""Every way out that we know, tried free and confined, as root and as an ordinary user."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import shutil
+import signal
+import socket
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from kernel.techniques import LIBC, LOADER, MEMORY, SECRET, TECHNIQUES, TRUE, World, call, execute
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from kernel.conftest import Confined, Free
+
+pytestmark = pytest.mark.needs("landlock", "landlock-scopes", "seccomp", "root")
+
+NOBODY = 65534
+REFUSED = {"EACCES", "EPERM", "ENOSYS", "EXDEV", "EBUSY", "ESRCH", f"died: -{signal.SIGSYS:d}"}
+# What this host cannot do even when free, each with the reason why that is no test of ours.
+CONTROL_MAY_LACK = {
+    "32-bit entry": "the kernel is built without 32-bit programs",
+    "alg socket": "the kernel is built without it",
+    "vsock socket": "likewise",
+    "connect with MPTCP": "likewise",
+    "file_setattr": "the call is younger than Linux 6.17",
+    "setxattrat": "the call is younger than Linux 6.13",
+    "type into the terminal": "the administrator switched it off",
+    "type with a dirty upper half": "likewise",
+    "perf": "the machine has no counters",
+    "POSIX queue": "the kernel is built without it",
+    "connect to IPv6": "the host has no IPv6",
+    "open a disk": "the host keeps its disk even from root",
+}
+
+
+class Neighbour:
+    """A process outside, of the same user: with a secret in its memory and in a descriptor."""
+
+    def __init__(self, outside: Path, uid: int) -> None:
+        self.descriptor = os.open(outside / "secret", os.O_RDONLY)
+        ready, say = os.pipe()
+        self.pid = os.fork()
+        if self.pid == 0:
+            _live(outside, uid, say)
+        os.close(say)
+        os.read(ready, 1)
+        os.close(ready)
+
+    def end(self) -> None:
+        os.close(self.descriptor)
+        os.kill(self.pid, signal.SIGKILL)
+        os.waitpid(self.pid, 0)
+
+
+def _live(outside: Path, uid: int, say: int) -> None:
+    try:
+        os.setgroups([])
+        os.setresgid(uid, uid, uid)
+        os.setresuid(uid, uid, uid)
+        LIBC.prctl(4, 1)
+        os.chdir(outside)
+        signal.signal(signal.SIGUSR1, lambda *_: (outside / "signalled").touch())
+        abstract = socket.socket(socket.AF_UNIX)
+        abstract.bind(f"\0democrai-{os.getpid()}")
+        abstract.listen()
+        os.write(say, b"x")
+        while True:
+            signal.pause()
+    finally:
+        os._exit(1)
+
+
+@pytest.fixture
+def world() -> Iterator[Callable[[int], World]]:
+    ends: list[Callable[[], object]] = []
+
+    def make(uid: int) -> World:
+        base = Path(tempfile.mkdtemp(prefix="world-"))
+        ends.append(lambda: shutil.rmtree(base))
+        for name in ("inside", "outside", "readable"):
+            (base / name).mkdir()
+        (base / "outside/secret").write_bytes(SECRET)
+        (base / "readable/file").write_bytes(b"may be read")
+        servers = [
+            _bound(socket.AF_INET6, socket.SOCK_STREAM, ("::", 0)),
+            _bound(socket.AF_INET, socket.SOCK_DGRAM, ("127.0.0.1", 0)),
+            _bound(socket.AF_UNIX, socket.SOCK_STREAM, str(base / "outside/socket")),
+            _bound(socket.AF_UNIX, socket.SOCK_DGRAM, str(base / "outside/datagram")),
+        ]
+        ends.extend(server.close for server in servers)
+        for path in (base, *base.rglob("*")):
+            os.chown(path, uid, uid)
+        shm = _shared()
+        ends.append(lambda: call(31, shm, 0, 0))
+        neighbour = Neighbour(base / "outside", uid)
+        ends.append(neighbour.end)
+        ports = [server.getsockname()[1] for server in servers[:2]]
+        return World(
+            base / "inside",
+            base / "outside",
+            neighbour.pid,
+            neighbour.descriptor,
+            ports[0],
+            ports[1],
+            shm,
+        )
+
+    yield make
+    for end in reversed(ends):
+        end()
+
+
+def _bound(family: int, kind: int, address: object) -> socket.socket:
+    server = socket.socket(family, kind)
+    server.bind(address)  # type: ignore[arg-type]
+    if kind == socket.SOCK_STREAM:
+        server.listen()
+    return server
+
+
+def _shared() -> int:
+    """Make a System V segment that anybody may attach and that holds the secret."""
+    identifier = call(29, 0, 4096, 0o1666)
+    LIBC.shmat.restype = ctypes.c_void_p
+    address = int(LIBC.shmat(identifier, None, 0))
+    ctypes.memmove(address, MEMORY, len(SECRET))
+    LIBC.shmdt(ctypes.c_void_p(address))
+    return identifier
+
+
+@pytest.mark.parametrize("uid", [0, NOBODY], ids=["root", "nobody"])
+@pytest.mark.parametrize("name", TECHNIQUES)
+def test_no_way_out(
+    name: str, uid: int, world: Callable[[int], World], free: Free, confined: Confined
+) -> None:
+    attempt, anybody = TECHNIQUES[name]
+    if uid and not anybody:
+        return  # an ordinary user is refused by the kernel already, free or not
+    control, inside = world(uid), world(uid)
+    grants = [(op, inside.inside) for op in ("read", "create", "modify", "delete")]
+    grants.append(("read", inside.inside.parent / "readable"))
+    verdict = confined(lambda: attempt(inside), *grants, uid=uid)
+    assert verdict in REFUSED
+    freely = free(lambda: attempt(control), uid=uid)
+    if name in CONTROL_MAY_LACK and freely != "allowed":
+        pytest.skip(f"{CONTROL_MAY_LACK[name]}: {freely}")
+    assert freely == "allowed"
+
+
+def test_there_are_enough_of_them() -> None:
+    assert len(TECHNIQUES) >= 100
+
+
+KNOWN_GAPS: dict[str, Callable[[World], object]] = {
+    "stat": lambda w: w.secret.stat(),
+    "inotify": lambda w: call(254, call(253), os.fsencode(w.outside), 0x100),
+    "code that can be read, through the loader": lambda w: execute(
+        LOADER, str(w.inside.parent / "readable/program")
+    ),
+}
+
+
+@pytest.mark.parametrize("name", KNOWN_GAPS)
+def test_what_is_not_held_is_what_the_readme_says(
+    name: str, world: Callable[[int], World], confined: Confined
+) -> None:
+    inside = world(0)
+    shutil.copy(TRUE, inside.inside.parent / "readable/program")
+    gap = KNOWN_GAPS[name]
+    assert confined(lambda: gap(inside), ("read", inside.inside.parent / "readable")) == "allowed"
+
+
+def _race(w: World) -> None:
+    """Create files under a name that is now a folder inside and now a link to the outside."""
+    way = w.inside / "way"
+    (w.inside / "folder").mkdir()
+    way.symlink_to(w.inside / "folder")
+    flipper = os.fork()
+    while flipper == 0:
+        for target in (w.outside, w.inside / "folder"):
+            (w.inside / "link").symlink_to(target)
+            (w.inside / "link").rename(way)
+    for number in range(400):
+        with contextlib.suppress(OSError):
+            os.close(os.open(way / f"new{number}", os.O_CREAT | os.O_WRONLY | os.O_EXCL))
+    os.kill(flipper, signal.SIGKILL)
+    os.waitpid(flipper, 0)
+
+
+def test_a_race_with_a_link_creates_nothing_outside(
+    world: Callable[[int], World], free: Free, confined: Confined
+) -> None:
+    control, inside = world(0), world(0)
+    assert free(lambda: _race(control)) == "allowed"
+    assert list(control.outside.glob("new*"))
+    grants = [("create", inside.inside), ("delete", inside.inside)]
+    assert confined(lambda: _race(inside), *grants) == "allowed"
+    assert list(inside.inside.glob("folder/new*"))
+    assert not list(inside.outside.glob("new*"))

@@ -1,0 +1,287 @@
+"""The BPF programs, run in a small interpreter and compared with the policy that they come from."""
+
+from __future__ import annotations
+
+import errno
+import json
+import runpy
+import struct
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from democrai_osguard_launcher import bpf, oci_profile, seccomp
+from democrai_osguard_launcher.brokered import HANDLERS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+ALLOW, KILL = bpf.ALLOW, bpf.KILL_PROCESS
+EPERM, EACCES = (bpf.errno_action(code) for code in (errno.EPERM, errno.EACCES))
+ENOSYS = bpf.errno_action(errno.ENOSYS)
+MACHINES = tuple(seccomp.ARCHITECTURES)
+POLICY_FILE = Path(seccomp.__file__).with_name("seccomp_policy.json")
+REGISTER = st.integers(min_value=0, max_value=2**64 - 1)
+
+
+def run(program: bytes, number: int, *arguments: int, architecture: int) -> int:
+    """Interpret classic BPF over the data of one system call."""
+    values = (*arguments, *(0,) * (6 - len(arguments)))
+    data = struct.pack("<IIQ6Q", number, architecture, 0, *values)
+    code = list(struct.iter_unpack("<HBBI", program))
+    accumulator = place = 0
+    while True:
+        operation, if_true, if_false, operand = code[place]
+        place += 1
+        if operation == 0x20:
+            (accumulator,) = struct.unpack_from("<I", data, operand)
+        elif operation == 0x54:
+            accumulator &= operand
+        elif operation == 0x05:  # the one jump that takes its distance from the operand
+            place += operand
+        elif operation == 0x06:
+            return int(operand)
+        else:
+            place += if_true if JUMPS[operation](accumulator, operand) else if_false
+
+
+JUMPS: dict[int, Callable[[int, int], bool]] = {
+    0x15: lambda a, k: a == k,
+    0x25: lambda a, k: a > k,
+    0x35: lambda a, k: a >= k,
+    0x45: lambda a, k: a & k != 0,
+}
+
+
+def arguments_verdict(
+    machine: str, call: str, *arguments: int, sockets: tuple[str, ...] = (), truncate: bool = True
+) -> int:
+    program = seccomp.argument_program(machine, sockets, truncate_is_seen=truncate)
+    number = seccomp.NUMBERS[call][MACHINES.index(machine)]
+    assert number is not None
+    return run(program, number, *arguments, architecture=seccomp.ARCHITECTURES[machine])
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+@pytest.mark.parametrize("kind", ["calls", "arguments"])
+def test_another_architecture_is_killed(machine: str, kind: str) -> None:
+    program = programs(machine)[kind]
+    other = next(seccomp.ARCHITECTURES[name] for name in MACHINES if name != machine)
+    for foreign in (other, 0x40000003, 0):  # the second is i386
+        assert run(program, 1, architecture=foreign) == KILL
+
+
+@pytest.mark.parametrize("kind", ["calls", "arguments"])
+@given(number=st.integers(min_value=0, max_value=0x3FFFFFFF))
+def test_every_x32_number_is_killed(kind: str, number: int) -> None:
+    program = programs("x86_64")[kind]
+    x86_64 = seccomp.ARCHITECTURES["x86_64"]
+    assert run(program, number | 0x40000000, architecture=x86_64) == KILL
+
+
+def programs(machine: str) -> dict[str, bytes]:
+    return {
+        "calls": seccomp.call_program(machine),
+        "arguments": seccomp.argument_program(machine, (), truncate_is_seen=True),
+    }
+
+
+def policy() -> dict[str, Any]:
+    document = json.loads(POLICY_FILE.read_text())
+    assert isinstance(document, dict)
+    return document
+
+
+def listed(section: str) -> list[str]:
+    return [call for line in policy()[section] for call in line["calls"]]
+
+
+def test_every_line_of_the_policy_has_a_reason_and_every_call_one_place() -> None:
+    sections = ("allow", "refuse", "absent", "kill")
+    lines = [line for section in sections for line in policy()[section]]
+    assert all(line["why"] and line["calls"] for line in lines)
+    calls = [call for section in sections for call in listed(section)]
+    assert len(calls) == len(set(calls))
+
+
+@given(upper=st.integers(min_value=0, max_value=2**32 - 1))
+def test_a_request_is_refused_whatever_the_upper_half_says(upper: int) -> None:
+    for request in seccomp.REFUSED_REQUESTS:
+        assert arguments_verdict("x86_64", "ioctl", 0, upper << 32 | request) == EPERM
+
+
+@given(request=REGISTER)
+def test_other_requests_pass(request: int) -> None:
+    expected = EPERM if request & 0xFFFFFFFF in seccomp.REFUSED_REQUESTS else ALLOW
+    assert arguments_verdict("x86_64", "ioctl", 0, request) == expected
+
+
+@given(flags=REGISTER)
+def test_clone_never_makes_a_namespace(flags: int) -> None:
+    namespaces = 0x00020000 | 0x02000000 | 0x04000000 | 0x08000000 | 0x10000000 | 0x20000000
+    namespaces |= 0x40000000
+    expected = EPERM if flags & namespaces else ALLOW
+    assert arguments_verdict("x86_64", "clone", flags) == expected
+
+
+@given(flags=REGISTER)
+def test_a_memory_file_is_never_executable(flags: int) -> None:
+    assert arguments_verdict("aarch64", "memfd_create", 0, flags) == (ALLOW if flags & 8 else EPERM)
+
+
+@given(flags=REGISTER)
+def test_nothing_connects_while_it_sends(flags: int) -> None:
+    for call, place in (("sendto", 3), ("sendmsg", 2), ("sendmmsg", 3)):
+        arguments = [0] * place + [flags]
+        expected = EPERM if flags & 0x20000000 else ALLOW
+        assert arguments_verdict("x86_64", call, *arguments) == expected
+
+
+def may_open(sockets: tuple[str, ...], family: int, kind: int, protocol: int) -> bool:
+    """Say by the words of the plan, not by its tables, whether a socket is open."""
+    kind &= 0xF
+    internet = family in {2, 10}
+    return (
+        ("unix" in sockets and family == 1)
+        or ("tcp" in sockets and internet and kind == 1 and protocol in {0, 6})
+        or ("udp" in sockets and internet and kind == 2 and protocol in {0, 17})
+        or ("netlink route" in sockets and family == 16 and protocol == 0)
+    )
+
+
+INTERESTING = {
+    "families": st.one_of(st.sampled_from([1, 2, 10, 16, 17, 38, 40]), st.integers(0, 2**32 - 1)),
+    "kinds": st.one_of(st.integers(0, 15), st.integers(0, 2**32 - 1)),
+    "protocols": st.one_of(st.sampled_from([0, 1, 6, 17, 58, 132, 136, 262]), st.integers(0, 300)),
+}
+
+
+@given(
+    machine=st.sampled_from(MACHINES),
+    sockets=st.sets(st.sampled_from(tuple(seccomp.SOCKETS))),
+    arguments=st.tuples(*INTERESTING.values()),
+    upper=st.integers(0, 2**32 - 1),
+)
+def test_a_socket_opens_as_the_plan_says(
+    machine: str, sockets: set[str], arguments: tuple[int, ...], upper: int
+) -> None:
+    names = tuple(sorted(sockets))
+    registers = (upper << 32 | value for value in arguments)
+    family, kind, protocol = arguments
+    expected = ALLOW if may_open(names, family, kind, protocol) else EACCES
+    assert arguments_verdict(machine, "socket", *registers, sockets=names) == expected
+
+
+@pytest.mark.parametrize("call", seccomp.METADATA_CALLS)
+def test_metadata_stays_as_it_is(call: str) -> None:
+    assert arguments_verdict("x86_64", call) == EPERM
+
+
+@given(flags=st.integers(0, 2**24))
+def test_where_landlock_is_blind_to_it_reading_does_not_empty(flags: int) -> None:
+    empties = flags & 0x200 and flags & 3 in {0, 3}
+    for call, place in (("open", 1), ("openat", 2)):
+        arguments = [0] * place + [flags]
+        assert arguments_verdict("x86_64", call, *arguments) == ALLOW
+        verdict = arguments_verdict("x86_64", call, *arguments, truncate=False)
+        assert verdict == (EACCES if empties else ALLOW)
+
+
+def test_calls_that_no_block_names_pass_the_argument_program() -> None:
+    looked_at = {numbers[0] for numbers in seccomp.NUMBERS.values()}
+    program = seccomp.argument_program("x86_64", (), truncate_is_seen=False)
+    for number in set(range(600)) - looked_at:
+        assert run(program, number, architecture=seccomp.ARCHITECTURES["x86_64"]) == ALLOW
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_a_brokered_call_waits_and_is_refused_by_no_other_program(machine: str) -> None:
+    kinds = ("create", "delete", "metadata")
+    waiting = seccomp.broker_program(machine, kinds)
+    arguments = seccomp.argument_program(machine, (), truncate_is_seen=True, brokered=kinds)
+    architecture = seccomp.ARCHITECTURES[machine]
+    names = {name: number for number, name in seccomp.brokered_numbers(machine).items()}
+    for name in HANDLERS.keys() & names.keys():
+        creating = [0, 0x40, 0x40, 0o644] if name in {"open", "openat"} else []
+        assert run(waiting, names[name], *creating, architecture=architecture) == bpf.NOTIFY, name
+        assert run(arguments, names[name], *creating, architecture=architecture) == ALLOW, name
+
+
+@given(flags=st.integers(0, 2**24))
+def test_only_opening_that_creates_waits(flags: int) -> None:
+    program = seccomp.broker_program("x86_64", ("create",))
+    expected = bpf.NOTIFY if flags & 0x40 else ALLOW
+    for call, place in (("open", 1), ("openat", 2)):
+        number = seccomp.NUMBERS[call][0]
+        arguments = [0] * place + [flags]
+        verdict = run(program, number, *arguments, architecture=seccomp.ARCHITECTURES["x86_64"])
+        assert verdict == expected
+
+
+@pytest.mark.parametrize("call", ["mknod", "creat", "open", "openat", "mknodat"])
+@given(bits=st.sampled_from([0o4000, 0o2000, 0o6000]), mode=st.integers(0, 0o1777))
+def test_no_file_is_made_that_lends_rights(call: str, bits: int, mode: int) -> None:
+    places = {"mknod": 1, "creat": 1, "open": 2, "openat": 3, "mknodat": 2}
+    place = places[call]
+    arguments = [0] * (place - 1) + [0x40 if "open" in call else 0]
+    assert arguments_verdict("x86_64", call, *arguments, mode) == ALLOW
+    assert arguments_verdict("x86_64", call, *arguments, mode | bits) in {EPERM, EACCES}
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_the_checked_in_program_says_what_the_policy_says(machine: str) -> None:
+    pyseccomp = pytest.importorskip("pyseccomp")
+    architecture = getattr(pyseccomp.Arch, machine.upper())
+    program = seccomp.call_program(machine)
+    expected = {"allow": ALLOW, "refuse": EPERM, "absent": ENOSYS, "kill": KILL}
+    known = {}
+    for section, action in expected.items():
+        for call in listed(section):
+            number = pyseccomp.resolve_syscall(architecture, call)
+            if number >= 0:  # the others never existed on this architecture
+                known[number] = action
+    for number in range(1024):
+        verdict = run(program, number, architecture=seccomp.ARCHITECTURES[machine])
+        assert verdict == known.get(number, ENOSYS), number
+
+
+def test_the_checked_in_programs_are_what_the_builder_builds(repo: Path) -> None:
+    pytest.importorskip("pyseccomp")
+    builder = runpy.run_path(str(repo / "launcher/build_seccomp.py"))
+    for machine in MACHINES:
+        assert builder["build"](machine, policy()) == seccomp.call_program(machine)
+
+
+def oci_verdict(document: dict[str, Any], call: str, *arguments: int) -> str:
+    values = (*arguments, *(0,) * (6 - len(arguments)))
+    for rule in document["syscalls"]:
+        if call in rule["names"] and all(
+            values[test["index"]] & test["value"] == test["valueTwo"]
+            for test in rule.get("args", ())
+        ):
+            return str(rule["action"])
+    return str(document["defaultAction"])
+
+
+@given(
+    call=st.sampled_from(["clone", "memfd_create", "personality", "sendto", "prlimit64", "socket"]),
+    arguments=st.tuples(*[st.integers(0, 20) | st.integers(0, 2**32 - 1)] * 5),
+)
+def test_the_profile_for_containers_allows_what_the_program_allows(
+    call: str, arguments: tuple[int, ...]
+) -> None:
+    sockets = ("unix", "tcp")
+    expected = arguments_verdict("x86_64", call, *arguments, sockets=sockets)
+    verdict = oci_verdict(oci_profile.profile(sockets), call, *arguments)
+    assert (verdict == "SCMP_ACT_ALLOW") == (expected == ALLOW)
+
+
+def test_the_profile_for_containers_has_every_call_once() -> None:
+    document = oci_profile.profile()
+    plain = [call for rule in document["syscalls"] if "args" not in rule for call in rule["names"]]
+    assert len(plain) == len(set(plain))
+    assert {"ptrace", "mount", "reboot", "read"} <= set(plain)
+    assert {"clone3", "openat2", "socket"}.isdisjoint(plain)

@@ -1,0 +1,234 @@
+"""Options, DEMOCRAI_ACCESS, network targets, environment: everything that comes from outside."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from democrai_osguard_launcher import access, endpoints, options, program
+from democrai_osguard_launcher.environment import child_environment
+from democrai_osguard_launcher.errors import NotExecutable, NotFound, UsageError
+from democrai_osguard_launcher.record import Record
+from democrai_osguard_launcher.rules import OPERATIONS, Rule, Subject
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PATHS = st.lists(
+    st.text(st.characters(exclude_characters="/\0", exclude_categories=["Cs"]), min_size=1)
+    .filter(lambda part: part not in {".", ".."}),
+    max_size=4,
+).map(lambda parts: "/" + "/".join(parts))  # fmt: skip
+RULES = st.builds(
+    Rule,
+    st.just("filesystem"),
+    st.sampled_from(OPERATIONS["filesystem"]),
+    PATHS,
+    st.none() | st.builds(Subject, st.just("tool"), st.text("ab", min_size=1)),
+)
+
+
+@given(rules=st.lists(RULES, max_size=5).map(tuple))
+def test_parse_of_dump_is_identity(rules: tuple[Rule, ...]) -> None:
+    assert access.parse(access.dump(rules)) == rules
+
+
+@given(text=st.text(max_size=40))
+def test_any_text_is_a_policy_or_a_usage_error(text: str) -> None:
+    try:
+        rules = access.parse(text)
+    except UsageError:
+        return
+    assert access.parse(access.dump(rules)) == rules
+
+
+def test_undecodable_bytes_survive() -> None:
+    path = os.fsdecode(b"/srv/\xff")
+    rules = (Rule("filesystem", "read", path),)
+    assert access.parse(access.dump(rules)) == rules
+
+
+def test_no_variable_is_no_rules() -> None:
+    assert access.parse(None) == ()
+    assert access.parse("[]") == ()
+
+
+def test_a_path_is_brought_into_its_normal_form() -> None:
+    item = {"resource_type": "filesystem", "operation": "read", "target": "//srv/./a/"}
+    assert access.parse(json.dumps([item]))[0].target == "/srv/a"
+
+
+def test_options_and_command_are_told_apart_by_the_dashes() -> None:
+    parsed = options.parse(["--subject", "tool:x", "--", "cmd", "--", "--read"])
+    assert parsed.command == ("cmd", "--", "--read")
+    assert parsed.subject == Subject("tool", "x")
+
+
+def test_an_option_takes_its_value_either_way() -> None:
+    for words in (["--connect=192.0.2.1:1"], ["--connect", "192.0.2.1:1"]):
+        assert options.parse([*words, "--explain"]).rules == (
+            Rule("network", "connect", "192.0.2.1:1"),
+        )
+
+
+@given(
+    words=st.lists(st.sampled_from(["--read", "--", "x", "--explain", "--json", "", "-", "--x"]))
+)
+def test_any_words_are_options_or_a_usage_error(words: list[str]) -> None:
+    try:
+        parsed = options.parse(words)
+    except UsageError:
+        return
+    assert parsed.command or parsed.explain
+
+
+def test_every_option_is_in_the_help() -> None:
+    offered = {*options._SWITCHES, *options._VALUES, *options._REPEATABLE}  # noqa: SLF001
+    words = (word.rstrip(":") for word in options.HELP.split())
+    shown = {word for word in words if word.startswith("--")} - {"--"}
+    assert offered == shown
+
+
+GOOD_TARGETS = {
+    "https://example.com": ("example.com", 443, True),
+    "https://Example.com:8443/v1": ("example.com", 8443, True),
+    "example.com": ("example.com", None, True),
+    "example.com:22": ("example.com", 22, True),
+    "*.example.com:443": ("*.example.com", 443, True),
+    "192.0.2.1": ("192.0.2.1", None, False),
+    "192.0.2.0/24": ("192.0.2.0/24", None, False),
+    "192.0.2.1:53": ("192.0.2.1", 53, False),
+    "[2001:db8::1]:443": ("2001:db8::1", 443, False),
+    "2001:db8::/32": ("2001:db8::/32", None, False),
+    "http://[::1]/": ("::1", 80, False),
+    "localhost:80": ("localhost", 80, True),
+}
+BAD_TARGETS = [
+    "", "a b", "a\\b", "u@h", "https://u:p@h/", "h:0", "h:65536", "h:x", "h:", "*", "*.com",
+    "a.*.b", "h/path", "[::1", "[zz]:1", "a..b", "a\nb", "a\0b", "://h", "1:2:3:x", ".", "h:٣",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("target", GOOD_TARGETS)
+def test_a_target_is_a_host_and_a_port(target: str) -> None:
+    assert endpoints.parse(target)[:3] == GOOD_TARGETS[target]
+
+
+@pytest.mark.parametrize("target", BAD_TARGETS)
+def test_a_target_that_could_be_disputed_is_refused(target: str) -> None:
+    with pytest.raises(ValueError, match=r".+"):
+        endpoints.parse(target)
+
+
+@given(text=st.text(max_size=30))
+def test_any_text_is_a_target_or_a_value_error(text: str) -> None:
+    try:
+        found = endpoints.parse(text)
+    except ValueError:
+        return
+    assert found.host
+    assert found.port is None or 0 < found.port < 65536
+
+
+def test_identity_is_passed_on_and_the_operators_variables_are_not() -> None:
+    caller = {
+        "DEMOCRAI_STATE_DIR": "/x", "DEMOCRAI_SESSION_KEY": "k", "DEMOCRAI_ACCESS": "stale",
+        "DEMOCRAI_NETWORK_SUBJECT": "old", "PATH": "/bin", "MY_TOKEN": "t",
+    }  # fmt: skip
+    assert child_environment(caller, (), Subject("tool", "new")) == {
+        "DEMOCRAI_ACCESS": "[]", "DEMOCRAI_NETWORK_SUBJECT": "new",
+        "DEMOCRAI_NETWORK_SUBJECT_KIND": "tool", "DEMOCRAI_SESSION_KEY": "k", "PATH": "/bin",
+    }  # fmt: skip
+
+
+def executable(path: Path, text: str) -> Path:
+    path.write_text(text)
+    path.chmod(0o755)
+    return path
+
+
+def test_a_script_brings_its_interpreters(tmp_path: Path) -> None:
+    inner = executable(tmp_path / "inner", "#!/bin/sh -e\n")
+    outer = executable(tmp_path / "outer", f"#! {inner} argument\n")
+    found = program.find(str(outer), None).executables
+    assert found[:3] == (str(outer), str(inner), "/bin/sh")
+    assert len(found) == 4  # and the loader of the shell
+
+
+def test_env_in_a_shebang_is_looked_through(tmp_path: Path) -> None:
+    script = executable(tmp_path / "script", "#!/usr/bin/env -S FOO=1 sh -e\n")
+    found = program.find(str(script), "/usr/bin").executables
+    assert "/usr/bin/env" in found
+    assert "/usr/bin/sh" in found
+
+
+def test_scripts_without_end_are_refused(tmp_path: Path) -> None:
+    script = executable(tmp_path / "script", f"#!{tmp_path}/script\n")
+    with pytest.raises(NotExecutable, match="too many interpreters"):
+        program.find(str(script), None)
+
+
+def test_the_search_passes_over_what_is_not_executable(tmp_path: Path) -> None:
+    for name in ("a", "b", "c"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "a/tool").write_text("data")
+    (tmp_path / "b/tool").mkdir()
+    executable(tmp_path / "c/tool", "#!/bin/sh\n")
+    search = ":".join(f"{tmp_path}/{name}" for name in "abc")
+    assert program.locate("tool", search) == f"{tmp_path}/c/tool"
+    with pytest.raises(NotExecutable):
+        program.locate("tool", f"{tmp_path}/a:{tmp_path}/b")
+    with pytest.raises(NotFound):
+        program.locate("other", search)
+
+
+def test_an_empty_path_entry_is_not_the_working_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    executable(tmp_path / "tool", "#!/bin/sh\n")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(NotFound):
+        program.locate("tool", ":/usr/bin:")
+
+
+def test_a_python_outside_the_system_brings_its_library(tmp_path: Path) -> None:
+    for folder in ("env/bin", "env/lib", "base/bin", "base/lib"):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "env/pyvenv.cfg").write_text("")
+    executable(tmp_path / "base/bin/python3", "")
+    (tmp_path / "env/bin/python").symlink_to(tmp_path / "base/bin/python3")
+    found = program.find(str(tmp_path / "env/bin/python"), None).readable
+    expected = {"env/lib", "env/pyvenv.cfg", "base/lib"}
+    assert set(found) == {str(tmp_path / path) for path in expected}
+
+
+class Point(Record):
+    x: int
+    y: int = 2
+
+
+def test_a_record_is_a_frozen_value() -> None:
+    assert Point(1) == Point(x=1, y=2)
+    assert Point(1) != (1, 2)
+    assert hash(Point(1)) == hash(Point(1, 2))
+    assert repr(Point(1)) == "Point(x=1, y=2)"
+    assert Point(1).y == 2
+    for wrong in ({}, {"z": 1}, {"x": 1, "z": 1}):
+        with pytest.raises((TypeError, KeyError)):
+            Point(**wrong)
+
+
+def test_the_readme_shows_the_help_as_it_is(repo: Path) -> None:
+    assert f"```text\n{options.HELP}```\n" in (repo / "launcher/README.md").read_text()
+
+
+def test_the_readme_names_every_file(repo: Path) -> None:
+    readme = (repo / "launcher/README.md").read_text()
+    package = repo / "launcher/democrai_osguard_launcher"
+    unnamed = {file.name for file in package.glob("[!_]*") if f"`{file.name}`" not in readme}
+    assert unnamed <= {"py.typed"}

@@ -1,0 +1,237 @@
+"""The plan is pure: rules and facts in, rights and labels out."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from democrai_osguard_launcher import landlock, plan
+from democrai_osguard_launcher.network_plan import PortRights
+from democrai_osguard_launcher.plan import DIRECTORY, FILE, MISSING, SOCKET, Facts, make_plan
+from democrai_osguard_launcher.rules import OPERATIONS, Rule, beneath, within
+
+ABIS = range(11)
+
+
+def fs(operation: str, target: str = "/srv/a") -> Rule:
+    return Rule("filesystem", operation, target)
+
+
+def net(target: str, operation: str = "connect") -> Rule:
+    return Rule("network", operation, target)
+
+
+def facts(abi: int = 10, seccomp: bool = True, **kinds: str) -> Facts:
+    named = {"/srv/" + name: kind for name, kind in kinds.items()}
+    return Facts(abi, seccomp, seccomp, {"/srv/a": DIRECTORY, **named}, {})
+
+
+def declared(made: plan.Plan) -> dict[str, set[str]]:
+    return {
+        entry.path: set(landlock.right_names(entry.rights))
+        for entry in made.paths
+        if entry.why == "declared"
+    }
+
+
+RIGHTS_ON_A_FOLDER = {
+    "read": {"read_file", "read_dir", "refer"},
+    "create": {"make_reg", "make_dir", "make_sym", "make_fifo", "make_sock", "refer"},
+    "modify": {"write_file", "truncate", "resolve_unix"},
+    "delete": {"remove_file", "remove_dir", "refer"},
+    "execute": {"execute", "read_file"},
+}
+
+
+@pytest.mark.parametrize("operation", RIGHTS_ON_A_FOLDER)
+def test_an_operation_becomes_its_rights_and_no_others(operation: str) -> None:
+    made = make_plan([fs(operation)], facts())
+    assert declared(made) == {"/srv/a": RIGHTS_ON_A_FOLDER[operation]}
+
+
+@pytest.mark.parametrize(
+    ("operation", "rights"),
+    [
+        ("read", {"read_file"}),
+        ("modify", {"write_file", "truncate", "resolve_unix"}),
+        ("execute", {"execute", "read_file"}),
+    ],
+)
+def test_a_file_gets_file_rights_only(operation: str, rights: set[str]) -> None:
+    made = make_plan([fs(operation, "/srv/f")], facts(f=FILE))
+    assert declared(made) == {"/srv/f": rights}
+
+
+@pytest.mark.parametrize("operation", ["create", "delete"])
+def test_landlock_cannot_create_or_delete_one_file(operation: str) -> None:
+    made = make_plan([fs(operation, "/srv/f")], facts(f=FILE))
+    assert declared(made) == {}
+    assert made.rules[0].label == plan.BROKERED
+
+
+def test_a_missing_path_opens_nothing_and_is_reported() -> None:
+    made = make_plan([fs("read", "/srv/m")], facts(m=MISSING))
+    assert declared(made) == {}
+    assert any("/srv/m" in note for note in made.notes)
+
+
+@pytest.mark.parametrize("abi", ABIS)
+@pytest.mark.parametrize("operation", OPERATIONS["filesystem"])
+def test_no_right_is_asked_of_a_kernel_that_does_not_know_it(abi: int, operation: str) -> None:
+    made = make_plan([fs(operation)], facts(abi))
+    known = landlock.abilities(abi)
+    assert all(entry.rights & ~known.filesystem == 0 for entry in made.paths)
+    assert made.handled.network & ~known.network == 0
+
+
+@pytest.mark.parametrize(
+    ("abi", "names"),
+    [(0, 0), (1, 13), (2, 14), (3, 15), (4, 15), (5, 16), (6, 16), (7, 16), (8, 16), (9, 17),
+     (10, 17), (11, 17), (99, 17)],
+)  # fmt: skip
+def test_each_abi_has_its_rights_and_an_unknown_one_those_of_the_newest(
+    abi: int, names: int
+) -> None:
+    assert len(landlock.right_names(landlock.abilities(abi).filesystem)) == names
+
+
+def test_create_is_exact_only_beside_modify() -> None:
+    assert make_plan([fs("create")], facts()).rules[0].label == plan.BROKERED
+    both = [fs("create"), fs("modify")]
+    assert [rule.label for rule in make_plan(both, facts()).rules] == [plan.EXACT, plan.EXACT]
+
+
+def test_without_landlock_a_rule_is_the_guards_alone() -> None:
+    made = make_plan([fs("read")], facts(abi=0))
+    assert made.rules[0].label == plan.GUARD_ONLY
+    assert made.level == plan.PARTIAL
+
+
+def test_without_landlock_and_seccomp_nothing_is_enforced() -> None:
+    assert make_plan([], facts(abi=0, seccomp=False)).level == plan.NONE
+
+
+@pytest.mark.parametrize("abi", range(1, 11))
+def test_rules_for_files_are_held_in_full_from_the_first_abi(abi: int) -> None:
+    assert make_plan([fs("read"), fs("modify")], facts(abi)).level == plan.FULL
+
+
+def test_no_network_rule_means_no_network_socket() -> None:
+    assert make_plan([fs("read")], facts(abi=7)).sockets == ()
+    assert make_plan([fs("read")], facts(abi=9)).sockets == ("unix",)
+
+
+@pytest.mark.parametrize("target", ["192.0.2.1:443", "https://192.0.2.1/", "[2001:db8::1]:443"])
+def test_ports_are_held_and_addresses_are_not(target: str) -> None:
+    made = make_plan([net(target)], facts(abi=7))
+    assert made.ports == (PortRights(443, landlock.CONNECT_TCP),)
+    assert made.sockets == ("tcp", "netlink route")
+    assert made.rules[0].label == plan.GUARD_ONLY
+    assert made.level == plan.PARTIAL
+
+
+def test_a_name_brings_the_resolver() -> None:
+    made = make_plan([net("example.com:443")], facts(abi=10))
+    assert made.ports == (
+        PortRights(53, landlock.CONNECT_TCP),
+        PortRights(443, landlock.CONNECT_TCP),
+        PortRights(53, landlock.CONNECT_SEND_UDP),
+        PortRights(0, landlock.BIND_UDP),
+    )
+    assert "udp" in made.sockets
+
+
+def test_a_rule_for_every_port_leaves_ports_open_and_says_so() -> None:
+    made = make_plan([net("192.0.2.0/24"), net("192.0.2.1:443")], facts(abi=7))
+    assert made.ports == ()
+    assert not made.handled.network & landlock.CONNECT_TCP
+    assert "nothing holds address or port" in made.missing[0]
+
+
+def test_before_abi_4_nothing_holds_a_network_rule() -> None:
+    made = make_plan([net("192.0.2.1:443")], facts(abi=3))
+    assert made.ports == ()
+    assert "nothing holds address or port" in made.rules[0].held_by
+
+
+@pytest.mark.parametrize(("abi", "level"), [(8, plan.PARTIAL), (9, plan.FULL)])
+def test_a_declared_unix_socket_is_held_from_abi_9(abi: int, level: str) -> None:
+    made = make_plan([fs("modify", "/srv/s")], facts(abi, s=SOCKET))
+    assert "unix" in made.sockets
+    assert made.level == level
+
+
+RULES = st.lists(
+    st.builds(
+        fs,
+        st.sampled_from(OPERATIONS["filesystem"]),
+        st.sampled_from(["/srv/a", "/srv/f", "/srv/m", "/srv/s"]),
+    ),
+    max_size=6,
+)
+
+
+@given(rules=RULES, more=RULES, abi=st.sampled_from(ABIS))
+def test_a_new_rule_never_removes_access(rules: list[Rule], more: list[Rule], abi: int) -> None:
+    known = facts(abi, f=FILE, m=MISSING, s=SOCKET)
+    before, after = (declared(make_plan(given, known)) for given in (rules, rules + more))
+    assert all(rights <= after.get(path, set()) for path, rights in before.items())
+
+
+BROKERED = [
+    ([("read", "/srv/a")], ()),
+    ([("create", "/srv/a")], ("create",)),
+    ([("create", "/srv/a"), ("modify", "/srv/a")], ("metadata",)),
+    ([("create", "/srv/m")], ("create",)),
+    ([("create", "/srv/m"), ("modify", "/srv/m")], ("create", "metadata")),
+    ([("delete", "/srv/a")], ("delete folder",)),
+    ([("delete", "/srv/f")], ("delete",)),
+    ([("delete", "/srv/f"), ("delete", "/srv/a")], ("delete",)),
+]
+
+
+@pytest.mark.parametrize(("rules", "kinds"), BROKERED)
+def test_only_what_landlock_cannot_judge_is_brokered(
+    rules: list[tuple[str, str]], kinds: tuple[str, ...]
+) -> None:
+    made = make_plan([fs(*rule) for rule in rules], facts(f=FILE, m=MISSING))
+    assert made.brokered == kinds
+
+
+def test_without_notifications_it_stays_closed_and_says_so() -> None:
+    known = facts()
+    without = Facts(known.abi, known.seccomp, False, known.kinds, {})
+    made = make_plan([fs("create")], without)
+    assert made.brokered == ()
+    assert made.rules[0].label == plan.GUARD_ONLY
+    assert "stays closed" in made.rules[0].held_by
+
+
+def test_a_system_dependency_opens_its_program() -> None:
+    rule = Rule("system_dependency", "execute", "git")
+    known = Facts(7, True, True, {}, {"git": ("/usr/bin/git", "/lib64/ld.so")})
+    made = make_plan([rule], known)
+    assert declared(made) == {
+        "/usr/bin/git": {"execute", "read_file"}, "/lib64/ld.so": {"execute", "read_file"},
+    }  # fmt: skip
+    assert made.rules[0].label == plan.EXACT
+    absent = make_plan([rule], Facts(7, True, True, {}, {"git": ()}))
+    assert absent.rules[0].label == plan.GUARD_ONLY
+
+
+def test_a_plan_is_a_value() -> None:
+    rules = [fs("read"), net("192.0.2.1:443")]
+    one, two = make_plan(rules, facts()), make_plan(rules, facts())
+    assert one == two
+    assert one != make_plan(rules, facts(abi=3))
+    with pytest.raises(AttributeError):
+        one.abi = 3  # type: ignore[misc]
+
+
+PATH = st.lists(st.sampled_from("ab"), max_size=4).map(lambda parts: "/" + "/".join(parts))
+
+
+@given(path=PATH, roots=st.sets(PATH))
+def test_within_is_beneath_for_many(path: str, roots: set[str]) -> None:
+    assert within(path, roots) == any(beneath(path, root) for root in roots)
