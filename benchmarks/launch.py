@@ -1,0 +1,116 @@
+"""What it costs to start a command confined, and what it costs the command afterwards.
+
+Cold: `democrai-launch` from an installed wheel. Warm: the process that a long-lived program keeps.
+Beside them: a bare spawn, and bubblewrap where the host has it.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from typing import TYPE_CHECKING
+
+from benchmarks.case import Case
+from democrai_osguard_launcher.warm_client import WarmLauncher
+
+if TYPE_CHECKING:
+    from benchmarks.case import Act
+
+_TRUE = "/bin/true"
+_FILES = "i=0; while [ $i -lt 2000 ]; do : < {0}/f; [ -e {0}/f ]; i=$((i+1)); done"
+
+
+def cases() -> list[Case]:
+    """Return the cases of this file."""
+    folder = tempfile.mkdtemp(prefix="osguard-bench-")
+    with open(f"{folder}/f", "w", encoding="ascii") as file:
+        file.write("x")
+    return [_warm(folder), _cold(), _rules(folder), *_inside(folder)]
+
+
+def _warm(folder: str) -> Case:
+    spawn = functools.partial(_spawn, (_TRUE,))
+    variants = {"warm launch, 20 rules": _warm_launch(folder, 20)}
+    if bwrap := shutil.which("bwrap"):
+        bound = (bwrap, "--ro-bind", "/", "/", _TRUE)
+        variants["bwrap, read-only root"] = functools.partial(_spawn, bound)
+    return Case("start /bin/true", ("posix_spawn", spawn), variants, limit=3.0, calls=10)
+
+
+def _cold() -> Case:
+    bare = functools.partial(_spawn, (sys.executable, "-I", "-S", "-c", "pass"))
+    launch = functools.partial(_spawn, (_launcher(), "--", _TRUE))
+    return Case(
+        "cold start",
+        ("python -I -S -c pass", bare),
+        {"democrai-launch": launch},
+        limit=2.2,
+        calls=5,
+    )
+
+
+def _rules(folder: str) -> Case:
+    few, many = _warm_launch(folder, 20), _warm_launch(folder, 1000)
+    return Case("rules", ("20 rules", few), {"1,000 rules": many}, limit=3.0, calls=5)
+
+
+def _inside(folder: str) -> list[Case]:
+    loop = ("/bin/sh", "-c", _FILES.format(folder))
+    python = (sys.executable, "-I", "-c", "pass")
+    return [
+        _after_exec("shell loop over files", loop, folder),
+        _after_exec("python -I -c pass", python, folder),
+    ]
+
+
+def _after_exec(name: str, command: tuple[str, ...], folder: str) -> Case:
+    """Compare a command that runs confined with the same one free, both started the same way."""
+    free = functools.partial(_spawn, command)
+    confined = _warm_launch(folder, 20, command)
+    return Case(name, ("free", free), {"confined": confined}, calls=3)
+
+
+def _warm_launch(folder: str, rules: int, command: tuple[str, ...] = (_TRUE,)) -> Act:
+    launcher = WarmLauncher()
+    own = [{"resource_type": "filesystem", "operation": "read", "target": folder}]
+    for number in range(rules - 1):
+        os.makedirs(f"{folder}/r{number}", exist_ok=True)
+        own.append({**own[0], "target": f"{folder}/r{number}"})
+    request = {
+        "command": list(command),
+        "environment": {"PATH": os.environ["PATH"]},
+        "folder": None,
+        "access": own,
+        "subject": None,
+        "require": "full",
+        "limits": {},
+    }
+
+    def launch() -> None:
+        _reap(launcher.launch(request))
+
+    return launch
+
+
+def _spawn(command: tuple[str, ...]) -> None:
+    _reap(os.posix_spawn(command[0], command, os.environ))
+
+
+def _reap(pid: int) -> None:
+    _, status = os.waitpid(pid, 0)
+    if status:
+        raise subprocess.CalledProcessError(os.waitstatus_to_exitcode(status), "the command")
+
+
+@functools.cache
+def _launcher() -> str:
+    """Return `democrai-launch` of an environment into which the wheel was installed."""
+    made = tempfile.mkdtemp(prefix="osguard-wheel-")
+    subprocess.run([sys.executable, "-m", "venv", made], check=True)
+    install = [f"{made}/bin/pip", "install", "--quiet", "--no-deps", "."]
+    subprocess.run(install, check=True, capture_output=True)
+    return f"{made}/bin/democrai-launch"
