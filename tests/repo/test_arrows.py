@@ -77,7 +77,9 @@ def _package_of(module: str) -> str:
 
 
 def test_the_wheel_has_exactly_three_packages(wheel: Path) -> None:
-    packages = {path.name for path in wheel.iterdir() if not path.name.endswith(".dist-info")}
+    packages = {
+        path.name for path in wheel.iterdir() if not path.name.endswith((".data", ".dist-info"))
+    }
     assert packages == {GUARD, HELPER, LAUNCHER}
 
 
