@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-import pyseccomp  # type: ignore[import-not-found, unused-ignore]
+import pyseccomp  # type: ignore[import-not-found, import-untyped, unused-ignore]
 
 PACKAGE = Path(__file__).parent / "democrai_osguard_launcher"
 ARCHITECTURES = {"x86_64": pyseccomp.Arch.X86_64, "aarch64": pyseccomp.Arch.AARCH64}
