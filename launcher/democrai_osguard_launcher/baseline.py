@@ -25,6 +25,7 @@ RUNTIME_PATHS: tuple[tuple[str, int, str], ...] = (
     ("/etc/ld.so.cache", READ, "where the loader finds libraries"),
     ("/etc/ld.so.preload", READ, "what the operator preloads everywhere"),
     ("/etc/localtime", READ, "time zone"),
+    ("/etc/mime.types", READ, "types of files, which Python reads when it is there"),
     ("/etc/timezone", READ, "time zone"),
     ("/etc/locale.alias", READ, "locale"),
     ("/etc/ssl/certs", READ, "certificates"),

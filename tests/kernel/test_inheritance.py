@@ -110,7 +110,8 @@ def test_no_privileges_are_left_to_gain(launch: Launch) -> None:
     assert fields["Seccomp"] == "2"
     assert int(fields["CapBnd"], 16) & ~0x4FF == 0 or os.geteuid() != 0
     assert int(fields["CapEff"], 16) & ~0x4FF == 0
-    assert int(fields["SigIgn"], 16) == 0
+    # 32 and 33 are libc's own, and stay as whoever started the tests has left them.
+    assert int(fields["SigIgn"], 16) & ~(0b11 << 31) == 0
 
 
 def on_a_terminal(command: list[str], environment: dict[str, str]) -> str:
