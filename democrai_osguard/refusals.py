@@ -30,6 +30,7 @@ class Refusal(OsGuardError, PermissionError):
         hint: str = "",
     ) -> None:
         super().__init__(text)
+        self.text = text
         # Set apart from the arguments, so that the message stays exactly the text.
         self.errno = errno.EACCES
         self.subject = subject
@@ -37,6 +38,9 @@ class Refusal(OsGuardError, PermissionError):
         self.target = target
         self.chain = tuple(chain)
         self.hint = hint
+
+    def __str__(self) -> str:
+        return self.text  # libraries set `filename`, which would take the place of the text
 
 
 class FilesystemDenied(Refusal):
