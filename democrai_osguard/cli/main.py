@@ -12,7 +12,16 @@ from democrai_osguard.cli.output import printable
 from democrai_osguard.errors import OsGuardError
 
 # Each command is a file of this package with a command of the same name, loaded when it is used.
-COMMANDS = ("demo", "explain", "manifest", "status")
+COMMANDS = (
+    "approvals",
+    "audit",
+    "demo",
+    "explain",
+    "manifest",
+    "requests",
+    "serve",
+    "status",
+)
 
 
 class _Commands(click.Group):

@@ -1,0 +1,30 @@
+"""`democrai-osguard serve`: the approval page."""
+
+from __future__ import annotations
+
+import click
+
+from democrai_osguard.cli.approvals import local_operator, opened, store_option
+from democrai_osguard.cli.output import say
+
+
+@click.command()
+@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
+@click.option("--port", type=click.IntRange(0, 65535), default=0, help="0 takes a free one.")
+@click.option(
+    "--name",
+    "names",
+    multiple=True,
+    metavar="ORIGIN",
+    help="Another origin that browsers know the page by, as behind a proxy.",
+)
+@store_option
+def serve(host: str, port: int, names: tuple[str, ...], store: str | None) -> None:
+    """Serve the approval page, and print a link that opens it once."""
+    try:
+        from democrai_osguard.ui.server import serve as run  # noqa: PLC0415 - an extra
+    except ImportError as error:
+        raise click.ClickException(
+            "the page needs Starlette and uvicorn: pip install 'democrai-osguard[ui]'"
+        ) from error
+    run(opened(store), local_operator(), say, host=host, port=port, names=names)

@@ -1,0 +1,1 @@
+"""Interfaces for operators: the approval page, and the live screen of the command line."""

@@ -1,0 +1,258 @@
+"""`requests`, `approvals` and `audit` as a person and a script use them."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import select
+import subprocess
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+from approvals.cases import ADA, read, receive
+from approvals.command import COMMAND, osguard
+from approvals.hostile import HOSTILE_PATHS, HUGE, RAW
+
+from democrai_osguard.approvals import ApprovalService, Origin, Resume, open_service
+from democrai_osguard.approvals.covering import encoded
+from democrai_osguard.approvals.sql_store import SqlStore
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> Path:
+    """Return the folder that the commands keep their state in."""
+    return tmp_path / "state"
+
+
+@pytest.fixture
+def service(state: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ApprovalService]:
+    """Return the service on the same state."""
+    monkeypatch.setenv("DEMOCRAI_STATE_DIR", str(state))
+    made = open_service()
+    yield made
+    made.close()
+
+
+def test_an_empty_list_says_so(state: Path) -> None:
+    assert osguard(state, "requests", "list").stdout == "no request is open\n"
+    assert osguard(state, "approvals", "list").stdout == "nothing was decided\n"
+
+
+def test_the_table_shows_what_the_contract_wants_shown(
+    state: Path, service: ApprovalService
+) -> None:
+    asked = service.register(read("/srv/a", None), Origin(21))
+    title, row = osguard(state, "requests", "list").stdout.splitlines()
+    assert title.split() == [
+        "ID", "SUBJECT", "WHAT", "TARGET", "SESSION", "RESUMES", "ASKED", "LAST", "STATE",
+    ]  # fmt: skip
+    for word in (asked.id, "module:notes", "Filesystem read", "/srv/a", "no", "pending"):
+        assert word in row
+
+
+def test_show_tells_all_of_one_request(state: Path, service: ApprovalService) -> None:
+    resume = Resume("a", {"password": "hunter2"})
+    origin = Origin(21, None, "sess-secret", "task-123")
+    asked = service.register(read("/srv/data/a", "sess-secret"), origin, resume=resume)
+    text = osguard(state, "requests", "show", asked.id[:6]).stdout
+    for words in (
+        "module:notes wants to read /srv/data/a; asked once.",
+        "session key     yes",
+        "resumable       yes",
+        "would store     filesystem read /srv/data/a",
+        "everything in /srv/data for read, now and later",
+    ):
+        assert words in text
+    shown = text + osguard(state, "requests", "show", asked.id, "--json").stdout
+    assert "hunter2" not in shown
+    assert "sess-secret" not in shown
+
+
+@pytest.mark.parametrize("scope", ["session", "permanent"])
+def test_approving(state: Path, service: ApprovalService, scope: str) -> None:
+    asked = service.register(read("/srv/data/a"))
+    done = osguard(state, "requests", "approve", asked.id, "--scope", scope)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == f"module:notes may filesystem read /srv/data/a ({scope})\ndone\n"
+    assert service.check(read("/srv/data/a")).code == f"{scope}_approval"
+
+
+def test_widening_says_what_it_opens(state: Path, service: ApprovalService) -> None:
+    asked = service.register(receive("https://api.example.com/v1/x?a=b"))
+    words = ("requests", "approve", asked.id, "--scope", "permanent", "--widen")
+    tried = osguard(state, *words, "--dry-run")
+    assert "every path of https://api.example.com for receive, not only this URL" in tried.stdout
+    assert service.list_decisions() == []
+    osguard(state, *words)
+    assert service.list_decisions()[0].rule.target == "https://api.example.com"
+
+
+def test_what_cannot_be_widened_is_an_error(state: Path, service: ApprovalService) -> None:
+    asked = service.register(read("/home/alice"))
+    done = osguard(state, "requests", "approve", asked.id, "--scope", "permanent", "--widen")
+    assert done.returncode == 64
+    assert "external_access_not_widenable" in done.stderr
+    assert service.get(asked.id).state == "pending"
+
+
+def test_deciding_otherwise_than_somebody_before_exits_with_1(
+    state: Path, service: ApprovalService
+) -> None:
+    asked = service.register(read("/srv/a"))
+    service.deny(asked.id, ADA)
+    words = ("requests", "approve", asked.id, "--scope", "permanent")
+    done = osguard(state, *words)
+    assert done.returncode == 1
+    assert "ada already decided: denied" in done.stdout
+    assert osguard(state, "requests", "deny", asked.id).returncode == 0
+    assert osguard(state, *words, "--overrule").returncode == 0
+    assert service.check(read("/srv/a")).code == "permanent_approval"
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (("requests", "show", "none"), "external_access_request_unknown"),
+        (("requests", "deny", "none"), "external_access_request_unknown"),
+        (("requests", "approve", "none", "--scope", "forever"), "forever"),
+        (("approvals", "revoke", "7"), "external_access_decision_unknown"),
+        (("requests", "list", "--store", "mysql://x"), "external_access_store_refused"),
+    ],
+)
+def test_bad_words_are_one_line_and_exit_code_64(
+    state: Path, words: tuple[str, ...], code: str
+) -> None:
+    done = osguard(state, *words)
+    assert done.returncode == 64
+    assert code in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_session_approval_without_a_session_is_an_error(
+    state: Path, service: ApprovalService
+) -> None:
+    asked = service.register(read("/srv/a", None))
+    done = osguard(state, "requests", "approve", asked.id)
+    assert done.returncode == 64
+    assert "external_access_session_key_required" in done.stderr
+
+
+def test_json_for_machines(state: Path, service: ApprovalService) -> None:
+    asked = service.register(read("/srv/a"))
+    (listed,) = json.loads(osguard(state, "requests", "list", "--json").stdout)
+    assert listed["resource"] == {"type": "filesystem", "operation": "read", "target": "/srv/a"}
+    outcome = json.loads(osguard(state, "requests", "deny", asked.id, "--json").stdout)
+    assert outcome["applied"] is True
+    (standing,) = json.loads(osguard(state, "approvals", "list", "--json").stdout)
+    assert standing["scope"] == "denied"
+    gone = json.loads(osguard(state, "approvals", "revoke", str(standing["id"]), "--json").stdout)
+    assert gone["act"] == "revoke"
+    assert service.list_decisions() == []
+
+
+def test_hostile_targets_cannot_steer_a_terminal(state: Path, service: ApprovalService) -> None:
+    asked = [service.register(read(path)) for path in HOSTILE_PATHS]
+    huge = service.register(read("/srv/huge"))
+    assert isinstance(service.store, SqlStore)
+    with service.store.database.write() as transaction:
+        transaction.change(
+            "UPDATE approval_requests SET target = ? WHERE id = ?", (encoded(HUGE), huge.id)
+        )
+    texts = [osguard(state, "requests", "list").stdout]
+    assert max(map(len, texts[0].splitlines())) < 250
+    texts += [osguard(state, "requests", "show", each.id).stdout for each in (*asked[2:5], huge)]
+    texts += [osguard(state, "requests", "list", "--json").stdout]
+    service.approve_permanently(asked[3].id, ADA)
+    texts += [osguard(state, "approvals", "list").stdout]
+    for text in texts:
+        assert [char for char in RAW if char in text] == []
+        assert "Traceback" not in text
+    assert "\\x1b" in texts[0]
+    assert "\\u202e" in texts[0]
+
+
+def test_watch_prints_a_line_for_each_change(state: Path, service: ApprovalService) -> None:
+    asked = service.register(read("/srv/a"))
+    watching = subprocess.Popen(
+        [*COMMAND, "requests", "watch", "--json"],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "DEMOCRAI_STATE_DIR": str(state)},
+    )
+    assert watching.stdout is not None
+    assert json.loads(watching.stdout.readline())["id"] == asked.id
+    service.deny(asked.id, ADA)
+    assert json.loads(watching.stdout.readline())["state"] == "denied"
+    watching.kill()
+    watching.communicate()
+
+
+class Terminal:
+    """A command in a terminal of its own."""
+
+    def __init__(self, *arguments: str) -> None:
+        self.pid, self._screen = pty.fork()
+        if self.pid == 0:
+            os.execv(COMMAND[0], [*COMMAND, *arguments])  # noqa: S606 - the tests' own command
+        self.text = ""
+
+    def wait_for(self, words: str) -> None:
+        """Read until the words are on the screen."""
+        until = time.monotonic() + 15
+        while words not in self.text:
+            assert time.monotonic() < until, self.text[-2000:]
+            if select.select([self._screen], [], [], 0.2)[0]:
+                self.text += os.read(self._screen, 65536).decode("utf-8", "replace")
+
+    def press(self, key: str) -> None:
+        os.write(self._screen, key.encode())
+
+    def end(self) -> int:
+        self.press("q")
+        code = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+        os.close(self._screen)
+        return code
+
+
+def test_watch_in_a_terminal_is_live_and_decides_with_keys(service: ApprovalService) -> None:
+    first = service.register(read("/srv/first\x1b[31m"))
+    terminal = Terminal("requests", "watch")
+    terminal.wait_for("1 open request(s)")
+    assert "\x1b[31m" not in terminal.text
+    second = service.register(read("/srv/second"))
+    terminal.wait_for("2 open request(s)")
+    time.sleep(0.6)  # until keys count again
+    terminal.press("j")
+    terminal.press("p")
+    terminal.wait_for(f"{second.id}: permanent")
+    assert service.get(second.id).state == "approved"
+    assert service.get(first.id).state == "pending"
+    terminal.press("u")
+    terminal.wait_for("taken back")
+    assert service.get(second.id).state == "pending"
+    assert terminal.end() == 0
+
+
+def test_audit_verify_names_the_record(state: Path, service: ApprovalService) -> None:
+    for name in "abc":
+        service.deny(service.register(read(f"/srv/{name}")).id, ADA)
+    assert osguard(state, "audit", "verify").returncode == 0
+    log = state / "audit" / "audit.jsonl"
+    log.write_text(log.read_text().replace("/srv/b", "/srv/x"))
+    done = osguard(state, "audit", "verify")
+    assert done.returncode == 1
+    assert "record 2 was changed" in done.stdout
+    report = json.loads(osguard(state, "audit", "verify", "--json").stdout)
+    assert (report["sound"], report["flaws"][0]["kind"]) == (False, "changed")
+
+
+def test_keys_are_rotated(state: Path, service: ApprovalService) -> None:
+    service.register(read("/srv/a"), resume=Resume("a", {}))
+    done = osguard(state, "approvals", "rotate-keys", "--drop-old")
+    assert "1 stored context(s) sealed anew" in done.stdout

@@ -1,0 +1,70 @@
+"""A served page for each test, and one browser for all."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from typing import TYPE_CHECKING
+
+import pytest
+from web.serving import Serving
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from playwright.sync_api import BrowserContext
+
+_MUST_RUN = os.environ.get("OSGUARD_MUST_RUN", "").split(",")
+# It talks to loopback only: nothing is looked up, fetched or reported anywhere else.
+_FLAGS = (
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--disable-dev-shm-usage",
+    "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
+)
+
+
+def _lacking(feature: str) -> None:
+    if feature in _MUST_RUN:
+        pytest.fail(f"this host must provide {feature} (OSGUARD_MUST_RUN)")
+    pytest.skip(f"host lacks {feature}")
+
+
+@pytest.fixture
+def serving(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Serving]:
+    """Return a page that is being served."""
+    pytest.importorskip("starlette")
+    pytest.importorskip("uvicorn")
+    monkeypatch.setenv("DEMOCRAI_STATE_DIR", str(tmp_path / "state"))
+    served = Serving(tmp_path / "state")
+    yield served
+    served.stop()
+
+
+@pytest.fixture(scope="session")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrowserContext]:
+    """Return Debian's Chromium with a fresh profile."""
+    program = shutil.which("chromium")
+    try:
+        from playwright.sync_api import sync_playwright  # noqa: PLC0415 - for these tests only
+    except ImportError:
+        program = None
+    if program is None:
+        _lacking("chromium")
+        return
+    with sync_playwright() as playwright:
+        context = playwright.chromium.launch_persistent_context(
+            str(tmp_path_factory.mktemp("profile")),
+            executable_path=program,
+            args=list(_FLAGS),
+            viewport={"width": 1100, "height": 900},
+        )
+        yield context
+        context.close()
