@@ -20,7 +20,7 @@ from benchmarks.picture import draw
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-FILES = ("decision",)
+FILES = ("decision", "approvals", "launch")
 _HERE = Path(__file__).parent
 _DOCS = _HERE.parent / "docs"
 
