@@ -1,0 +1,287 @@
+"""What the helper costs: filling, sending, confining, holding many. Needs root; run it alone.
+
+It works in a network namespace and cgroups of its own and sends nothing out of them:
+`PYTHONPATH=helper python benchmarks/egress.py [--cycles 1000] [--alive 500]`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import ctypes
+import os
+import signal
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from democrai_osguard_helper import firewall_plan
+from democrai_osguard_helper.bpf_layer import BpfLayer
+from democrai_osguard_helper.cgroups import Tree, find_mount
+from democrai_osguard_helper.client import Client, HelperUnavailable
+from democrai_osguard_helper.endpoints import Endpoint, parse_network
+from democrai_osguard_helper.firewall_layer import FirewallLayer
+from democrai_osguard_helper.protocol import Confine, Subject
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from democrai_osguard_helper.cgroups import Box
+
+PLACE: Final = "198.18.0.1"
+PORT: Final = 7001
+CLONE_NEWNET: Final = 0x40000000
+HELPER: Final = Path(firewall_plan.__file__).parent.parent
+
+
+def endpoints(count: int) -> list[Endpoint]:
+    """Return so many endpoints; the last is the one that is used."""
+    others = (f"10.{i >> 16 & 255}.{i >> 8 & 255}.{i & 255}" for i in range(count - 1))
+    found = [Endpoint(parse_network(text), 443, "tcp") for text in others]
+    return [*found, Endpoint(parse_network(PLACE), PORT)]
+
+
+def milliseconds(act: Callable[[], object]) -> float:
+    """Return how long something took."""
+    begun = time.perf_counter()
+    act()
+    return (time.perf_counter() - begun) * 1000
+
+
+def median(act: Callable[[], object], times: int) -> float:
+    """Return the median time of something done again and again."""
+    return statistics.median(milliseconds(act) for _ in range(times))
+
+
+def filling(tree: Tree) -> None:
+    """Fill in 1,000 endpoints: with a bare `ipset restore`, then in both layers."""
+    names = firewall_plan.Names("bench", tree.name)
+    firewall, bpf = FirewallLayer(names), BpfLayer()
+    firewall.reason()
+    wanted = endpoints(1000)
+    words = "".join(f"add bare {e.network},tcp:443\n" for e in wanted)
+    create = "create bare hash:net,port hashsize 1024\n"
+    alone, both = [], {"bpf": list[float](), "firewall": list[float](), "together": list[float]()}
+    for _ in range(9):
+        begun = time.perf_counter()
+        subprocess.run(["ipset", "restore"], input=create + words, text=True, check=True)
+        alone.append((time.perf_counter() - begun) * 1000)
+        subprocess.run(["ipset", "destroy", "bare"], check=True)
+        spent = _fill_once(tree, (firewall, bpf), wanted)
+        for name, found in both.items():
+            found.append(spent.get(name, sum(spent.values())))
+    base = statistics.median(alone)
+    print(f"1,000 endpoints: bare ipset restore {base:.1f} ms")
+    for name, found in both.items():
+        middle = statistics.median(found)
+        print(f"  {name:9} {middle:5.1f} ms  {middle / base:.2f} x")
+
+
+def _fill_once(
+    tree: Tree, layers: Sequence[FirewallLayer | BpfLayer], wanted: list[Endpoint]
+) -> dict[str, float]:
+    box = tree.new_box()
+    for layer in layers:
+        layer.prepare(box)
+    spent = {}
+    for layer in layers:
+        begun = time.perf_counter()
+        layer.apply(box, wanted)
+        spent[layer.name] = (time.perf_counter() - begun) * 1000
+    for layer in layers:
+        layer.drop([box])
+    box.remove()
+    return spent
+
+
+def inside(box: Box, act: Callable[[], float]) -> float:
+    """Measure in a process inside the box."""
+    reader, writer = os.pipe()
+    if os.fork() == 0:
+        try:
+            box.move(os.getpid())
+            os.write(writer, str(act()).encode())
+        finally:
+            os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader) as pipe:
+        found = float(pipe.read() or "nan")
+    os.wait()
+    return found
+
+
+def _connects() -> float:
+    def once() -> None:
+        with socket.create_connection((PLACE, PORT)):
+            pass
+
+    return median(once, 2000) * 1000
+
+
+def _sends() -> float:
+    talk = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    return median(lambda: talk.sendto(b"x", (PLACE, PORT)), 5000) * 1000
+
+
+def sending(tree: Tree) -> None:
+    """Measure a connect and a UDP send at 10 and at 10,000 endpoints, both layers holding."""
+    names = firewall_plan.Names("bench", tree.name)
+    layers = (FirewallLayer(names), BpfLayer())
+    server = socket.create_server((PLACE, PORT), backlog=1024)
+    sink = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    sink.bind((PLACE, PORT))
+    accepting = os.fork()
+    if accepting == 0:
+        while True:
+            server.accept()[0].close()
+    boxes = {}
+    for count in (10, 10_000):
+        box = boxes[count] = tree.new_box()
+        for layer in layers:
+            layer.reason()
+            layer.prepare(box)
+            layer.apply(box, endpoints(count))
+    for name, act in (("connect", _connects), ("UDP send", _sends)):
+        rounds = [(inside(boxes[10], act), inside(boxes[10_000], act)) for _ in range(5)]
+        few, many = (min(column) for column in zip(*rounds, strict=True))
+        print(f"{name}: {few:.1f} us at 10, {many:.1f} us at 10,000: {many / few:.2f} x")
+    os.kill(accepting, signal.SIGKILL)
+    os.waitpid(accepting, 0)
+    for layer in layers:
+        layer.drop(list(boxes.values()))
+    for box in boxes.values():
+        box.remove()
+
+
+@contextlib.contextmanager
+def daemon(layers: str) -> Iterator[tuple[str, int]]:
+    """Run a daemon with its state in memory; yield its socket and its pid."""
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+        script = (
+            f"import sys; sys.path.insert(0, {str(HELPER)!r})\n"
+            "from democrai_osguard_helper.main import run; run()"
+        )
+        words = ["--socket", f"{folder}/s", "--state", folder, "--instance", "bench2"]
+        process = subprocess.Popen([sys.executable, "-I", "-c", script, *words, "--layers", layers])
+        while True:
+            with contextlib.suppress(HelperUnavailable), Client(f"{folder}/s") as client:
+                client.status()
+                break
+            time.sleep(0.05)
+        yield f"{folder}/s", process.pid
+        process.terminate()
+        process.wait()
+
+
+def confined(path: str, policy: Sequence[Endpoint], *, early: float = 0.0) -> tuple[float, int]:
+    """Confine a child; return the round trip in milliseconds, and the child, which stays."""
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            client = Client(path)
+            time.sleep(early)
+            request = Confine(Subject("tool", "bench"), None, tuple(policy), (), "partial")
+            os.write(writer, str(milliseconds(lambda: client.confine(request))).encode())
+            os.close(writer)
+            signal.pause()
+        finally:
+            os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader) as pipe:
+        found = float(pipe.read() or "nan")
+    return found, pid
+
+
+def end(pid: int) -> None:
+    """End a child."""
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+
+
+def memory(pid: int) -> int:
+    """Return the resident memory of a process in KiB."""
+    text = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
+    return int(text.partition("VmRSS:")[2].split()[0])
+
+
+def confining(layers: str) -> None:
+    """Measure the round trip of `confine`, with boxes in stock."""
+    with daemon(layers) as (path, _):
+        for early in (0.0, 0.015):
+            times = []
+            for _ in range(25):
+                time.sleep(0.15)
+                spent, pid = confined(path, endpoints(10), early=early)
+                times.append(spent)
+                end(pid)
+            print(
+                f"confine ({layers}, asked {early * 1000:.0f} ms after connecting): "
+                f"median {statistics.median(times):.1f} ms, worst {max(times):.1f} ms"
+            )
+
+
+def holding(alive: int, cycles: int) -> None:
+    """Many sandboxes at once, then many one after the other."""
+    with daemon("bpf,firewall") as (path, pid):
+        before = memory(pid)
+        begun = time.perf_counter()
+        children = [confined(path, endpoints(10))[1] for _ in range(alive)]
+        seconds = time.perf_counter() - begun
+        with Client(path) as client:
+            held = sum(item.populated for item in client.list().sandboxes)
+        print(f"{held} sandboxes alive after {seconds:.1f} s, {memory(pid) - before} KiB more")
+        for child in children:
+            end(child)
+        cycling(path, pid, cycles)
+
+
+def cycling(path: str, pid: int, cycles: int) -> None:
+    """Create and release; print what is left."""
+    sizes = []
+    for turn in range(cycles):
+        end(confined(path, endpoints(10))[1])
+        if turn % (cycles // 4) == cycles // 8:
+            sizes.append(memory(pid))
+    with Client(path) as client:
+        while client.list().sandboxes:
+            time.sleep(0.2)
+    time.sleep(1.5)
+    saved = subprocess.run(["iptables-save"], capture_output=True, text=True, check=True).stdout
+    sets = subprocess.run(
+        ["ipset", "list", "-n"], capture_output=True, text=True, check=True
+    ).stdout
+    print(
+        f"{cycles} cycles: memory {sizes} KiB, {len(os.listdir(f'/proc/{pid}/fd'))} descriptors, "
+        f"{saved.count(':OSG-bench2-')} chains, {len(sets.split())} sets, "
+        f"{len(Tree(find_mount(), 'bench2').boxes())} boxes (two wait in stock)"
+    )
+
+
+def main() -> None:
+    """Measure everything once."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--cycles", type=int, default=1000)
+    parser.add_argument("--alive", type=int, default=500)
+    options = parser.parse_args()
+    if ctypes.CDLL(None, use_errno=True).unshare(CLONE_NEWNET) != 0:
+        sys.exit("egress: no network namespace of our own: root is needed")
+    for words in ("link set lo up", f"addr add {PLACE}/32 dev lo"):
+        subprocess.run(["ip", *words.split()], check=True)
+    tree = Tree(find_mount(), "bench")
+    tree.create()
+    filling(tree)
+    sending(tree)
+    tree.remove()
+    for layers in ("bpf", "bpf,firewall"):
+        confining(layers)
+    holding(options.alive, options.cycles)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,119 @@
+"""The key by which every program asks, and the few steps that they share. Pure.
+
+Port (network order), protocol, family, address in 16 bytes. IPv4 is written as IPv4-mapped IPv6
+with family 4, so that both spellings of an address are one key, and `::/0` does not cover IPv4.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from .bpf_assembly import BYTE, DOUBLE, EQ, HALF, NE, R0, R1, R2, R3, R4, R6, R7, R10, WORD
+
+if TYPE_CHECKING:
+    from .bpf_assembly import Assembly
+
+TCP, UDP = 6, 17
+ALLOW, REFUSE = 1, 0
+KEY_SIZE: Final = 20  # what a denial and an own listener are known by
+TRIE_KEY_SIZE: Final = 4 + KEY_SIZE
+KEY_BITS: Final = KEY_SIZE * 8
+LOOKUP, UPDATE, DELETE, LOAD_BYTES, COOKIE, CALLBACK_FLAGS = 1, 2, 3, 26, 46, 59  # helpers
+_MAPPED_WORD: Final = -65536  # 00 00 ff ff as it lies in memory
+_LOOPBACK_BYTE: Final = 127
+_V6_ONE: Final = 0x01000000  # the last word of ::1
+
+# The stack: the key at the top (its trie prefix in front), the rest below.
+PREFIX, PORT, PROTOCOL, FAMILY, ADDRESS = -24, -20, -18, -17, -16
+VALUE, PORTS, HEADER, COOKIE_AT = -32, -40, -80, -88
+
+
+@dataclass(frozen=True, slots=True)
+class Maps:
+    """The descriptors of one sandbox's maps."""
+
+    allowed: int  # trie: key → 1
+    denied: int  # hash: key → how often
+    listeners: int  # hash: key of a listener inside the sandbox → 1
+    flows: int  # hash: cookie of a connection with such a listener → 1
+
+
+def mapped_prefix(program: Assembly) -> None:
+    """Write the first twelve bytes of an IPv4 address."""
+    program.store_value(BYTE, R10, FAMILY, 4)
+    program.store_value(DOUBLE, R10, ADDRESS, 0)
+    program.store_value(WORD, R10, ADDRESS + 8, _MAPPED_WORD)
+
+
+def family_of_address(program: Assembly, suffix: str = "") -> None:
+    """Tell the family from the address: v4-mapped is IPv4."""
+    program.store_value(BYTE, R10, FAMILY, 6)
+    program.load(DOUBLE, R2, R10, ADDRESS)
+    program.jump_if(NE, R2, 0, "v6" + suffix)
+    program.load(HALF, R2, R10, ADDRESS + 8)
+    program.jump_if(NE, R2, 0, "v6" + suffix)
+    program.load(HALF, R2, R10, ADDRESS + 10)
+    program.jump_if(NE, R2, 0xFFFF, "v6" + suffix)
+    program.store_value(BYTE, R10, FAMILY, 4)
+    program.label("v6" + suffix)
+
+
+def only_loopback(program: Assembly, otherwise: str) -> None:
+    """Jump unless the address is one of loopback."""
+    program.load(BYTE, R2, R10, FAMILY)
+    program.jump_if(EQ, R2, 6, "loopback6")
+    program.load(BYTE, R2, R10, ADDRESS + 12)
+    program.jump_if(NE, R2, _LOOPBACK_BYTE, otherwise)
+    program.jump("loopback")
+    program.label("loopback6")
+    program.load(DOUBLE, R2, R10, ADDRESS)
+    program.jump_if(NE, R2, 0, otherwise)
+    program.load(WORD, R2, R10, ADDRESS + 8)
+    program.jump_if(NE, R2, 0, otherwise)
+    program.load(WORD, R2, R10, ADDRESS + 12)
+    program.jump_if(NE, R2, _V6_ONE, otherwise)
+    program.label("loopback")
+
+
+def ask_listener(program: Assembly, maps: Maps, found: str, suffix: str) -> None:
+    """Look for a listener on this address, then on every address of its family."""
+    ask(program, maps.listeners, PORT, found)
+    program.load(WORD, R7, R10, ADDRESS + 12)
+    program.store_value(WORD, R10, ADDRESS + 12, 0)
+    program.move(R2, R10)
+    program.add(R2, PORT)
+    program.load_map(R1, maps.listeners)
+    program.call(LOOKUP)
+    program.store(WORD, R10, ADDRESS + 12, R7)
+    program.jump_if(EQ, R0, 0, "none-" + suffix)
+    program.jump(found)
+    program.label("none-" + suffix)
+
+
+def ask(program: Assembly, descriptor: int, key: int, found: str) -> None:
+    """Jump when a map has the key."""
+    program.move(R2, R10)
+    program.add(R2, key)
+    program.load_map(R1, descriptor)
+    program.call(LOOKUP)
+    program.jump_if(NE, R0, 0, found)
+
+
+def change(program: Assembly, descriptor: int, key: int, helper: int) -> None:
+    """Put the key into a map, or take it out."""
+    program.load_map(R1, descriptor)
+    program.move(R2, R10)
+    program.add(R2, key)
+    if helper == UPDATE:
+        program.move(R3, R10)
+        program.add(R3, VALUE)
+        program.set(R4, 0)
+    program.call(helper)
+
+
+def own_cookie(program: Assembly) -> None:
+    """Write the number of the socket where `flows` is asked for it."""
+    program.move(R1, R6)
+    program.call(COOKIE)
+    program.store(DOUBLE, R10, COOKIE_AT, R0)

@@ -1,0 +1,73 @@
+"""Runs the firewall's programs: fixed names, fixed places, no shell, an empty environment."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from typing import Final
+
+from .layers import LayerFailed
+
+_PLACES: Final = ("/usr/sbin", "/sbin", "/usr/bin", "/bin")
+_ENVIRONMENT: Final = {"PATH": ":".join(_PLACES), "LC_ALL": "C"}
+TIMEOUT: Final = 20.0  # seconds: longer than the wait for the xtables lock below
+LOCK_WAIT: Final = "10"
+
+RESTORE: Final = {
+    4: ("iptables-restore", "-w", LOCK_WAIT, "--noflush"),
+    6: ("ip6tables-restore", "-w", LOCK_WAIT, "--noflush"),
+}
+SAVE: Final = {4: ("iptables-save", "-t", "filter"), 6: ("ip6tables-save", "-t", "filter")}
+SETS: Final = ("ipset", "restore")
+SET_NAMES: Final = ("ipset", "list", "-n")
+SET_SIZES: Final = ("ipset", "list", "-t")
+
+
+def find(program: str) -> str:
+    """Return where a program is; raise LayerFailed where it is not installed."""
+    for place in _PLACES:
+        path = f"{place}/{program}"
+        if os.access(path, os.X_OK):
+            return path
+    raise LayerFailed(f"{program} is not installed")
+
+
+class Commands:
+    """The programs as they are; tests put a fake in this place."""
+
+    def run(self, *jobs: tuple[tuple[str, ...], str]) -> list[str]:
+        """Run all jobs at once; return their outputs. Raise LayerFailed if one fails."""
+        processes = [(job[0], _start(job[0])) for job in jobs]
+        outcomes = [
+            _finish(words[0], process, text)
+            for (words, process), (_, text) in zip(processes, jobs, strict=True)
+        ]
+        failed = [error for _, error in outcomes if error]
+        if failed:
+            raise LayerFailed(failed[0])
+        return [output for output, _ in outcomes]
+
+
+def _start(words: tuple[str, ...]) -> subprocess.Popen[str]:
+    pipe = subprocess.PIPE
+    return subprocess.Popen(  # noqa: S603 - a fixed program with fixed words
+        [find(words[0]), *words[1:]],
+        stdin=pipe,
+        stdout=pipe,
+        stderr=pipe,
+        env=_ENVIRONMENT,
+        text=True,
+    )
+
+
+def _finish(name: str, process: subprocess.Popen[str], text: str) -> tuple[str, str]:
+    try:
+        output, error = process.communicate(text, timeout=TIMEOUT)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.communicate()
+        return "", f"{name}: no answer in {TIMEOUT:.0f} s"
+    if process.returncode != 0:
+        last = (error.strip().splitlines() or ["failed"])[0]
+        return "", f"{name}: {last[:200]}"
+    return output, ""

@@ -1,0 +1,198 @@
+"""The closed table of calls: what a peer may ask for, who may ask, and why it is safe."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Final
+
+from . import protocol
+from .journal import JournalFailed
+from .keeper import Keeper, Refusal
+from .layers import LayerFailed
+from .peers import PeerRefused, identity_method
+from .protocol import (
+    Applied,
+    Confine,
+    Events,
+    LayerState,
+    List,
+    Listed,
+    Listening,
+    Listing,
+    Refused,
+    Release,
+    Released,
+    Report,
+    Revoke,
+    Status,
+    Update,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from .endpoints import NameRule
+    from .names import NameBook
+    from .peers import Peer
+    from .records import Record
+    from .resolving import Resolving
+    from .upkeep import Upkeep
+
+    Answered = Callable[[protocol.Reply], None]
+
+
+class Then(Enum):
+    """What a connection is good for after a call."""
+
+    MORE = "more calls"
+    NOTHING = "nothing: the helper hangs up"
+    EVENTS = "events only"
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One row of the table."""
+
+    answer: Callable[[Desk, Peer, Any, Answered], None]
+    then: Then
+    who: str
+    safe_because: str
+
+
+@dataclass(frozen=True, slots=True)
+class Desk:
+    """Answers calls: checks who asks, asks for names, lets the keeper act."""
+
+    instance: str
+    keeper: Keeper
+    upkeep: Upkeep
+    book: NameBook
+    resolving: Resolving
+    reasons: Mapping[str, str]  # each layer that exists → why it does not work here, or nothing
+
+    def answer(self, peer: Peer, request: protocol.Request, answered: Answered) -> None:
+        """Answer one call, now or when its names are known; a refusal is an answer."""
+        _answer_or_refuse(lambda: self._checked(peer, request, answered), answered)
+
+    def _checked(self, peer: Peer, request: protocol.Request, answered: Answered) -> None:
+        peer.check()  # before every call: a peer may have been confined since the last one
+        CALLS[type(request)].answer(self, peer, request, answered)
+
+    def with_names(
+        self, rules: Iterable[NameRule], answered: Answered, act: Callable[[], None]
+    ) -> None:
+        """Act when every name was asked for; names that fail are reported, not waited for."""
+        names = self.book.unknown(rules)
+        self.resolving.ask(names, lambda: _answer_or_refuse(act, answered))
+
+    def applied(self, record: Record, destroyed: int) -> Applied:
+        """Say what holds a sandbox."""
+        active = tuple(layer.name for layer in self.keeper.layers)
+        missing = tuple(reason for reason in self.reasons.values() if reason)
+        failed = self.book.failures(record.names)
+        return Applied(record.name, active, missing, failed, destroyed)
+
+
+def _answer_or_refuse(act: Callable[[], None], answered: Answered) -> None:
+    try:
+        act()
+    except (Refusal, PeerRefused) as error:
+        answered(Refused(error.code, _printable(error)))
+    except (LayerFailed, JournalFailed, OSError) as error:
+        answered(Refused("failed", _printable(error)))
+
+
+def _printable(error: Exception) -> str:
+    return "".join(filter(str.isprintable, str(error)))[:400]
+
+
+def _confine(desk: Desk, peer: Peer, request: Confine, answered: Answered) -> None:
+    missing = [reason for reason in desk.reasons.values() if reason]
+    held = len(desk.keeper.layers)
+    if (request.require == "full" and missing) or (request.require != "none" and not held):
+        raise Refusal("not_enforceable", "; ".join(missing) or "no layer works on this host")
+
+    def act() -> None:
+        addresses = desk.book.addresses(request.names)
+        record = desk.keeper.confine(peer, request, addresses)
+        answered(desk.applied(record, 0))
+
+    desk.with_names(request.names, answered, act)
+
+
+def _update(desk: Desk, peer: Peer, request: Update, answered: Answered) -> None:
+    desk.keeper.owned(request.sandbox, peer.uid)
+
+    def act() -> None:
+        record = desk.keeper.owned(request.sandbox, peer.uid)
+        addresses = desk.book.addresses(request.names)
+        ended = desk.keeper.change(record, request.endpoints, request.names, addresses)
+        answered(desk.applied(desk.keeper.records[record.name], ended))
+
+    desk.with_names(request.names, answered, act)
+
+
+def _revoke(desk: Desk, peer: Peer, request: Revoke, answered: Answered) -> None:
+    record = desk.keeper.owned(request.sandbox, peer.uid)
+    gone_names = set(request.names)
+    gone = set(request.endpoints)
+    strange = (gone - set(record.endpoints)) or (gone_names - set(record.names))
+    if strange:
+        raise Refusal("not_granted", f"{len(strange)} of these were never granted as such")
+    endpoints = [endpoint for endpoint in record.endpoints if endpoint not in gone]
+    names = [rule for rule in record.names if rule not in gone_names]
+    ended = desk.keeper.change(record, endpoints, names, desk.book.addresses(names))
+    answered(desk.applied(desk.keeper.records[record.name], ended))
+
+
+def _release(desk: Desk, peer: Peer, request: Release, answered: Answered) -> None:
+    record = desk.keeper.owned(request.sandbox, peer.uid)
+    answered(Released(record.name, empty=desk.keeper.release(record)))
+
+
+def _list(desk: Desk, peer: Peer, _request: List, answered: Answered) -> None:
+    mine = [
+        record
+        for record in desk.keeper.records.values()
+        if peer.uid in {record.uid, 0} and not record.released
+    ]
+    answered(Listed(tuple(_listing(desk.keeper, record) for record in mine)))
+
+
+def _listing(keeper: Keeper, record: Record) -> Listing:
+    return Listing(
+        *(record.name, record.uid, record.subject, record.session, len(record.endpoints)),
+        tuple(rule.name for rule in record.names),
+        tuple(layer.name for layer in keeper.layers),
+        keeper.is_populated(record),
+        "frozen" if record.name in keeper.suspended else "held",
+    )
+
+
+def _status(desk: Desk, _peer: Peer, _request: Status, answered: Answered) -> None:
+    layers = tuple(LayerState(name, reason) for name, reason in desk.reasons.items())
+    answered(
+        Report(
+            *(protocol.VERSION, desk.instance, layers, identity_method()),
+            *(len(desk.keeper.records), desk.resolving.state, desk.upkeep.repairs),
+        )
+    )
+
+
+def _events(_desk: Desk, _peer: Peer, _request: Events, answered: Answered) -> None:
+    answered(Listening())
+
+
+_ANYBODY: Final = "whoever may open the socket, from outside every sandbox"
+_OWNER: Final = "the user who made the sandbox, or root, from outside every sandbox"
+
+CALLS: Final[Mapping[type[protocol.Request], Call]] = {
+    Confine: Call(_confine, Then.NOTHING, _ANYBODY, "moves the peer alone, into less than it had"),
+    Update: Call(_update, Then.MORE, _OWNER, "the owner could start the command without a sandbox"),
+    Revoke: Call(_revoke, Then.MORE, _OWNER, "only takes away"),
+    Release: Call(_release, Then.MORE, _OWNER, "removed only when nobody is inside"),
+    List: Call(_list, Then.MORE, _ANYBODY, "shows the peer's own, to root all"),
+    Status: Call(_status, Then.MORE, _ANYBODY, "tells about the host what it tells anyway"),
+    Events: Call(_events, Then.EVENTS, _ANYBODY, "sends what the peer's own sandboxes tried"),
+}

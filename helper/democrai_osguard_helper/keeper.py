@@ -1,0 +1,230 @@
+"""Keeps sandboxes: makes them, changes them, ends them. The only writer of journal and layers.
+
+Order is what makes a crash harmless: first the journal, then the layers; a peer is moved only
+into a box that is closed, tried, filled and written down.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from . import sockets
+from .boxes import Boxes
+from .journal import JournalFailed
+from .layers import LayerFailed
+from .records import Cover, Record
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from .cgroups import Box, Tree
+    from .endpoints import Endpoint, NameRule
+    from .journal import Journal
+    from .layers import Layer
+    from .peers import Peer
+    from .probes import Probe
+    from .protocol import Confine
+
+MAX_SANDBOXES: Final = 2048
+MAX_PER_USER: Final = 1024
+MAX_COLLECTED: Final = 64  # in one round: others want to be served too
+
+
+class Refusal(Exception):
+    """The keeper will not or cannot do it; `code` is stable."""
+
+    def __init__(self, code: str, text: str) -> None:
+        super().__init__(text)
+        self.code = code
+
+
+def no_checkpoint(_step: str) -> None:
+    """Pass: only tests stop the daemon at a step."""
+
+
+class Keeper:
+    """All sandboxes of one instance."""
+
+    def __init__(
+        self,
+        tree: Tree,
+        layers: Sequence[Layer],
+        probe: Probe,
+        journal: Journal,
+        checkpoint: Callable[[str], None] = no_checkpoint,
+    ) -> None:
+        self.layers = tuple(layers)
+        self.boxes = Boxes(tree, self.layers, probe, checkpoint)
+        self.records: dict[str, Record] = {}
+        self.suspended: dict[str, int] = {}  # frozen sandboxes, and how often a repair failed
+        self._tree = tree
+        self._journal = journal
+        self.checkpoint = checkpoint
+
+    def box(self, record: Record) -> Box:
+        """Return the cgroup of a sandbox."""
+        return self._tree.box(record.name)
+
+    def owned(self, name: str, uid: int) -> Record:
+        """Return a sandbox of this user; raise Refusal where there is none."""
+        record = self.records.get(name)
+        if record is None or uid not in {record.uid, 0}:
+            # One answer for both: whether a stranger's sandbox exists is nobody's business.
+            raise Refusal("unknown_sandbox", "no such sandbox of yours")
+        return record
+
+    def confine(self, peer: Peer, wanted: Confine, addresses: tuple[Endpoint, ...]) -> Record:
+        """Move the peer into a new sandbox; raise Refusal and leave nothing where it fails."""
+        self._check_room(peer.uid)
+        try:
+            box = self.boxes.take()
+        except LayerFailed as error:
+            raise Refusal("layer_failed", str(error)) from error
+        try:
+            return self._fill_and_move(box, peer, wanted, addresses)
+        except (LayerFailed, JournalFailed, OSError) as error:
+            self._undo(box)
+            raise Refusal("confine_failed", str(error)) from error
+        except BaseException:
+            self._undo(box)
+            raise
+
+    def change(
+        self,
+        record: Record,
+        endpoints: Iterable[Endpoint],
+        names: Iterable[NameRule],
+        addresses: Iterable[Endpoint],
+    ) -> int:
+        """Give a sandbox another policy; return how many connections that ended."""
+        wanted = record.with_policy(endpoints, names, addresses)
+        if wanted == record:
+            return 0
+        try:
+            self._journal.save(wanted)
+        except JournalFailed as error:
+            raise Refusal("journal_failed", str(error)) from error
+        self.checkpoint("change written")
+        try:
+            self._apply(wanted)
+        except LayerFailed as error:
+            self._go_back(record)
+            raise Refusal("apply_failed", str(error)) from error
+        self.records[record.name] = wanted
+        self.checkpoint("change applied")
+        return self._end_uncovered(wanted)
+
+    def release(self, record: Record) -> bool:
+        """Give a sandbox up, to be removed when nobody is inside; tell whether that is so now."""
+        marked = replace(record, released=True)
+        self._journal.save(marked)
+        self.records[record.name] = marked
+        return not self.is_populated(record)
+
+    def is_populated(self, record: Record) -> bool:
+        """Tell whether the sandbox is there and a process lives in it."""
+        box = self.box(record)
+        return box.exists() and box.identity() == record.identity and box.populated()
+
+    def collect(self) -> None:
+        """Remove the sandboxes that nobody is in, all at once: rules, cgroups, then records."""
+        empty = [r for r in self.records.values() if not self.is_populated(r)][:MAX_COLLECTED]
+        self.boxes.discard([self.box(record) for record in empty])
+        self.checkpoint("boxes removed")
+        for record in empty:
+            self._journal.forget(record.name)
+            self.records.pop(record.name, None)
+            self.suspended.pop(record.name, None)
+
+    def policies(self) -> list[tuple[Box, tuple[Endpoint, ...]]]:
+        """Return what every box should be open for: the stock is open for nothing."""
+        held = [(self.box(record), record.policy()) for record in self.records.values()]
+        return held + [(box, ()) for box in self.boxes.stock()]
+
+    def _check_room(self, uid: int) -> None:
+        mine = sum(record.uid == uid for record in self.records.values())
+        if mine >= MAX_PER_USER or len(self.records) >= MAX_SANDBOXES:
+            raise Refusal("too_many_sandboxes", f"you have {mine} of {MAX_PER_USER} sandboxes")
+
+    def _fill_and_move(
+        self, box: Box, peer: Peer, wanted: Confine, addresses: tuple[Endpoint, ...]
+    ) -> Record:
+        record = Record(
+            *(box.name, box.identity(), peer.uid, wanted.subject, wanted.session),
+            *(wanted.endpoints, wanted.names, addresses),
+            released=False,
+        )
+        self._journal.save(record)
+        self.checkpoint("record written")
+        self._apply(record)
+        self.checkpoint("policy applied")
+        peer.check()
+        box.move(peer.pid)
+        if peer.has_ended():  # its number may belong to somebody else by now
+            self._put_back(box)
+            raise ProcessLookupError(0, "the peer ended while it was moved")
+        self.checkpoint("peer moved")
+        self.records[record.name] = record
+        return record
+
+    def _apply(self, record: Record) -> None:
+        box, policy = self.box(record), record.policy()
+        for layer in self.layers:
+            layer.apply(box, policy)
+            self.checkpoint(f"{layer.name} applied")
+
+    def _go_back(self, record: Record) -> None:
+        try:
+            self._journal.save(record)
+            self._apply(record)
+        except (LayerFailed, JournalFailed):
+            self.suspend(record)
+
+    def suspend(self, record: Record) -> None:
+        """Freeze a sandbox that cannot be held, until it is repaired or ended."""
+        self.suspended.setdefault(record.name, 0)
+        self.box(record).freeze()
+
+    def _end_uncovered(self, record: Record) -> int:
+        box, cover = self.box(record), Cover(record.policy())
+        identities = [os.stat(folder).st_ino for folder, _, _ in os.walk(box.path)]
+        found = [
+            item
+            for identity in identities
+            for protocol in ("tcp", "udp")
+            for item in sockets.of_cgroup(identity, protocol)
+        ]
+        return sum(sockets.destroy(item) for item in uncovered(found, cover))
+
+    def _undo(self, box: Box) -> None:
+        self.records.pop(box.name, None)
+        try:
+            self.boxes.discard([box])
+            self._journal.forget(box.name)
+        except (LayerFailed, JournalFailed):
+            return  # the box is closed and empty: the next start collects it
+
+    def _put_back(self, box: Box) -> None:
+        root = self._tree.root()
+        for pid in box.members():
+            root.move(pid)
+
+
+def uncovered(items: Sequence[sockets.Open], cover: Cover) -> list[sockets.Open]:
+    """Return the connections that a policy does not cover and that are not the sandbox's own."""
+    listening = {item.local_port for item in items if item.is_listening}
+    ends = {(item.local, item.local_port, item.remote, item.remote_port) for item in items}
+
+    def is_own(item: sockets.Open) -> bool:
+        mirrored = (item.remote, item.remote_port, item.local, item.local_port) in ends
+        return item.is_loopback and (mirrored or item.local_port in listening)
+
+    return [
+        item
+        for item in items
+        if item.is_connected
+        and not cover.covers(item.remote, item.remote_port, item.protocol)
+        and not is_own(item)
+    ]

@@ -1,0 +1,45 @@
+"""What the service manager hands over and wants to hear: sockets, readiness, the watchdog."""
+
+from __future__ import annotations
+
+import os
+import socket
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+FIRST_DESCRIPTOR: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Manager:
+    """The service manager, as the environment describes it."""
+
+    address: str | None = None
+    watchdog_seconds: float | None = None
+    sockets: int = 0
+
+    def tell(self, state: str) -> None:
+        """Send one line of state; without a manager nobody is told."""
+        if self.address is None:
+            return
+        address = "\0" + self.address[1:] if self.address.startswith("@") else self.address
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as channel:
+            channel.sendto(state.encode(), address)
+
+    def listener(self) -> socket.socket | None:
+        """Return the socket that the manager opened for us."""
+        return socket.socket(fileno=FIRST_DESCRIPTOR) if self.sockets else None
+
+
+def from_environment(environment: Mapping[str, str]) -> Manager:
+    """Read what the manager says; its sockets only if they are meant for this process."""
+    ours = environment.get("LISTEN_PID") == str(os.getpid())
+    microseconds = environment.get("WATCHDOG_USEC", "")
+    return Manager(
+        environment.get("NOTIFY_SOCKET"),
+        int(microseconds) / 1_000_000 if microseconds.isdigit() else None,
+        int(environment.get("LISTEN_FDS", "0")) if ours else 0,
+    )

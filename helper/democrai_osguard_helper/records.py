@@ -1,0 +1,114 @@
+"""What the helper wants to be true of one sandbox: the value that the journal keeps."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from . import fields as read
+from .endpoints import Endpoint, NameRule, Network
+from .protocol import Subject
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+VERSION: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A sandbox: whose it is, what it may reach, and which cgroup it is."""
+
+    name: str
+    identity: int  # of the cgroup: a folder of the same name made later is another one
+    uid: int
+    subject: Subject
+    session: str | None
+    endpoints: tuple[Endpoint, ...]
+    names: tuple[NameRule, ...]
+    addresses: tuple[Endpoint, ...]  # what the names stand for now, resolvers included
+    released: bool
+
+    def policy(self) -> tuple[Endpoint, ...]:
+        """Return everything that is open."""
+        return (*self.endpoints, *self.addresses)
+
+    def with_policy(
+        self,
+        endpoints: Iterable[Endpoint],
+        names: Iterable[NameRule],
+        addresses: Iterable[Endpoint],
+    ) -> Record:
+        """Return the record with another policy."""
+        return replace(
+            self, endpoints=tuple(endpoints), names=tuple(names), addresses=tuple(addresses)
+        )
+
+
+def dump(record: Record) -> bytes:
+    """Write a record as JSON."""
+    document = {
+        "version": VERSION,
+        "name": record.name,
+        "identity": record.identity,
+        "uid": record.uid,
+        "subject": {"type": record.subject.type, "name": record.subject.name},
+        "session": record.session,
+        "endpoints": [_plain(endpoint) for endpoint in record.endpoints],
+        "names": [_plain_name(rule) for rule in record.names],
+        "addresses": [_plain(endpoint) for endpoint in record.addresses],
+        "released": record.released,
+    }
+    return json.dumps(document, separators=(",", ":")).encode()
+
+
+_PARSERS: Final[Mapping[str, read.Parser]] = {
+    "version": read.count,
+    "name": read.sandbox,
+    "identity": read.count,
+    "uid": read.count,
+    "subject": read.nested(Subject, {"type": read.word, "name": read.line}),
+    "session": read.optional(read.line),
+    "endpoints": read.endpoints,
+    "names": read.names,
+    "addresses": read.endpoints,
+    "released": read.truth,
+}
+
+
+def parse(payload: bytes) -> Record:
+    """Read a record; raise ProtocolViolation when it is damaged or of another version."""
+    found = read.member_parsers(read.document(payload), _PARSERS, at="record")
+    if found.pop("version") != VERSION:
+        raise read.ProtocolViolation("record: of another version")
+    return Record(**found)
+
+
+def _plain(endpoint: Endpoint) -> dict[str, object]:
+    network, port, protocol = endpoint
+    return {"network": str(network), "port": port, "protocol": protocol}
+
+
+def _plain_name(rule: NameRule) -> dict[str, object]:
+    within = [str(network) for network in rule.within]
+    return {"name": rule.name, "port": rule.port, "protocol": rule.protocol, "within": within}
+
+
+class Cover:
+    """Answers whether a policy covers an address and a port; made once, asked often."""
+
+    def __init__(self, endpoints: Iterable[Endpoint]) -> None:
+        self._networks: dict[tuple[str, int | None], list[Network]] = {}
+        for network, port, protocol in endpoints:
+            for word in (protocol,) if protocol else ("tcp", "udp"):
+                self._networks.setdefault((word, port), []).append(network)
+
+    def covers(self, packed: bytes, port: int, protocol: str) -> bool:
+        """Tell whether a packet there would be allowed."""
+        address = Network(packed, 8 * len(packed))
+        candidates = (
+            *self._networks.get((protocol, port), ()),
+            *self._networks.get((protocol, None), ()),
+        )
+        return any(network.covers(address) for network in candidates)

@@ -1,0 +1,257 @@
+"""The socket: takes connections, reads frames with limits, hangs up on whatever is out of order.
+
+A slow, silent, talkative or dying client costs a bounded amount and delays nobody.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from typing import TYPE_CHECKING, Final
+
+from . import protocol
+from .desk import CALLS, Desk, Then
+from .loop import READ, WRITE, Loop
+from .peers import Peer, PeerRefused, identify
+from .protocol import Notice, ProtocolViolation, Refused
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Callable
+
+MAX_CLIENTS: Final = 256
+MAX_CLIENTS_PER_USER: Final = 128
+FRAME_SECONDS: Final = 10.0  # from the first byte of a frame to its last
+IDLE_SECONDS: Final = 60.0
+MAX_BUFFERED: Final = 32 * 1024 * 1024  # of all clients together
+MAX_QUEUED: Final = 1024 * 1024  # bytes that wait for one listener of events
+MAX_BACKLOG: Final = 256  # events that nobody has heard yet
+_CHUNK: Final = 64 * 1024
+
+
+class Connection:
+    """One client, from its first byte to the end."""
+
+    def __init__(self, server: Server, stream: socket.socket, peer: Peer) -> None:
+        self.peer = peer
+        self.is_listening = False
+        self._server = server
+        self._stream = stream
+        self._incoming = bytearray()
+        self._outgoing = bytearray()
+        self._lost = 0
+        self._busy = False
+        self._ending = False
+        self._since = server.loop.now()
+        server.loop.watch(stream.fileno(), READ, self._ready)
+
+    @property
+    def buffered(self) -> int:
+        """Return how many bytes are held for the client."""
+        return len(self._incoming)
+
+    def is_late(self, now: float) -> bool:
+        """Tell whether the client kept us waiting for too long."""
+        if self.is_listening or self._busy:
+            return False
+        return now - self._since > (FRAME_SECONDS if self._incoming else IDLE_SECONDS)
+
+    def send(self, reply: protocol.Reply) -> None:
+        """Queue a message; a listener that does not read loses events, and is told how many."""
+        if self.is_listening and len(self._outgoing) > MAX_QUEUED:
+            self._lost += 1
+            return
+        if self._lost:
+            lost, self._lost = self._lost, 0
+            notice = Notice(None, "events_lost", f"{lost} events were not read in time")
+            self._outgoing += protocol.frame(notice)
+        self._outgoing += _framed(reply)
+        self._flush()
+
+    def close(self) -> None:
+        """Hang up; once is enough."""
+        if self._stream.fileno() < 0:
+            return
+        self._server.forget(self)
+        self._server.loop.forget(self._stream.fileno())
+        self._stream.close()
+        if not self._busy:  # else whoever answers still needs to know the peer
+            self.peer.close()
+
+    def _ready(self, events: int) -> None:
+        if events & WRITE:
+            self._flush()
+        if events & READ and self._stream.fileno() >= 0:
+            self._read()
+
+    def _read(self) -> None:
+        try:
+            data = self._stream.recv(_CHUNK)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data or self.is_listening:  # a listener has nothing more to say
+            self.close()
+            return
+        if not self._incoming:
+            self._since = self._server.loop.now()
+        self._incoming += data
+        try:
+            self._frames()
+        except ProtocolViolation as error:
+            self._end_with(Refused("protocol_violation", str(error)[:400]))
+
+    def _frames(self) -> None:
+        self._server.check_buffered()
+        while len(self._incoming) >= protocol.HEADER:
+            if self._busy:
+                raise ProtocolViolation("a second call before the first was answered")
+            size = protocol.frame_length(bytes(self._incoming[: protocol.HEADER]))
+            end = protocol.HEADER + size
+            if len(self._incoming) < end:
+                return
+            payload = bytes(self._incoming[protocol.HEADER : end])
+            del self._incoming[:end]
+            self._call(protocol.parse_request(payload))
+
+    def _call(self, request: protocol.Request) -> None:
+        self._busy = True
+
+        def answered(reply: protocol.Reply) -> None:
+            self._busy = False
+            self._since = self._server.loop.now()
+            if self._stream.fileno() >= 0:
+                self._answered(CALLS[type(request)].then, reply)
+            else:
+                self.peer.close()
+
+        self._server.desk.answer(self.peer, request, answered)
+
+    def _answered(self, then: Then, reply: protocol.Reply) -> None:
+        if then is Then.NOTHING:
+            self._end_with(reply)
+            return
+        self.send(reply)
+        if then is Then.EVENTS and not isinstance(reply, Refused):
+            self.is_listening = True
+            self._server.replay(self)
+
+    def _end_with(self, reply: protocol.Reply) -> None:
+        self._ending = True
+        self._incoming.clear()
+        self.send(reply)
+
+    def _flush(self) -> None:
+        try:
+            while self._outgoing:
+                del self._outgoing[: self._stream.send(self._outgoing)]
+        except BlockingIOError:
+            self._server.loop.watch(self._stream.fileno(), READ | WRITE, self._ready)
+            return
+        except OSError:
+            self.close()
+            return
+        if self._ending:
+            self.close()
+        else:
+            self._server.loop.watch(self._stream.fileno(), READ, self._ready)
+
+
+class Server:
+    """The listening socket and its clients."""
+
+    def __init__(
+        self,
+        loop: Loop,
+        listener: socket.socket,
+        connect: Callable[[Server], Desk],
+        greet: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.loop = loop
+        self._greet = greet
+        self._listener = listener
+        self._clients: set[Connection] = set()
+        self._unheard: deque[tuple[int | None, protocol.Reply]] = deque(maxlen=MAX_BACKLOG)
+        self.desk = connect(self)
+        listener.settimeout(0)
+        loop.watch(listener.fileno(), READ, lambda _events: self._accept())
+        loop.every(1.0, self._drop_late)
+
+    def publish(self, uid: int | None, message: protocol.Reply) -> None:
+        """Send an event to those who may know; keep a few for a listener that comes later."""
+        heard = False
+        for client in list(self._clients):
+            if client.is_listening and _may_hear(client.peer.uid, uid):
+                client.send(message)
+                heard = True
+        if not heard:
+            self._unheard.append((uid, message))
+
+    def replay(self, client: Connection) -> None:
+        """Send a new listener what nobody has heard yet."""
+        kept = list(self._unheard)
+        self._unheard.clear()
+        for uid, message in kept:
+            if _may_hear(client.peer.uid, uid):
+                client.send(message)
+            else:
+                self._unheard.append((uid, message))
+
+    def check_buffered(self) -> None:
+        """Raise ProtocolViolation when all clients together hold too much."""
+        if sum(client.buffered for client in self._clients) > MAX_BUFFERED:
+            raise ProtocolViolation("too much is waiting to be read: try again later")
+
+    def forget(self, client: Connection) -> None:
+        """Let a client go."""
+        self._clients.discard(client)
+
+    def close(self) -> None:
+        """Hang up on everybody."""
+        for client in list(self._clients):
+            client.close()
+        self.loop.forget(self._listener.fileno())
+        self._listener.close()
+
+    def _accept(self) -> None:
+        try:
+            stream, _ = self._listener.accept()
+        except OSError:
+            return  # gone before we came, or out of descriptors: the next turn tries again
+        self._greet()
+        stream.settimeout(0)
+        try:
+            peer = identify(stream)
+        except PeerRefused as error:
+            _turn_away(stream, Refused(error.code, str(error)[:400]))
+            return
+        users = Counter(client.peer.uid for client in self._clients)
+        if len(self._clients) >= MAX_CLIENTS or users[peer.uid] >= MAX_CLIENTS_PER_USER:
+            peer.close()
+            _turn_away(stream, Refused("busy", "too many connections: try again later"))
+            return
+        self._clients.add(Connection(self, stream, peer))
+
+    def _drop_late(self) -> None:
+        now = self.loop.now()
+        for client in [client for client in self._clients if client.is_late(now)]:
+            client.close()
+
+
+def _framed(reply: protocol.Reply) -> bytes:
+    try:
+        return protocol.frame(reply)
+    except ProtocolViolation as error:
+        return protocol.frame(Refused("too_long", str(error)))
+
+
+def _may_hear(listener: int, owner: int | None) -> bool:
+    return owner is None or listener in {owner, 0}
+
+
+def _turn_away(stream: socket.socket, reply: Refused) -> None:
+    with stream:
+        try:
+            stream.send(protocol.frame(reply))
+        except OSError:
+            return

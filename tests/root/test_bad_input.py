@@ -1,0 +1,210 @@
+"""A peer may send anything and a host may lack anything: a clear refusal, and the daemon lives."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import time
+from typing import TYPE_CHECKING, Final
+
+import pytest
+from root.daemons import Resident, resident
+from root.lab import ALLOWED, FORBIDDEN, PORT
+
+from democrai_osguard_helper import protocol
+from democrai_osguard_helper.client import Client, HelperRefused, HelperUnavailable
+from democrai_osguard_helper.endpoints import Endpoint, parse_network
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from root.daemons import Daemon
+
+pytestmark = pytest.mark.needs("bpf", "iptables", "ipset")
+ONE: Final = (Endpoint(parse_network(ALLOWED[4]), PORT),)
+
+
+def _framed(payload: bytes) -> bytes:
+    return len(payload).to_bytes(4, "big") + payload
+
+
+def _endpoints(count: int) -> bytes:
+    endpoint = {"network": "198.18.0.1", "port": 1, "protocol": None}
+    document = {
+        "call": "confine",
+        "subject": {"type": "tool", "name": "x"},
+        "session": None,
+        "endpoints": [endpoint] * count,
+        "names": [],
+        "require": "full",
+    }
+    return json.dumps(document).encode()
+
+
+BAD: Final = {
+    "no JSON": _framed(b"hello"),
+    "not UTF-8": _framed(b'{"call":"\xff"}'),
+    "deep": _framed(b"[" * 100_000),
+    "deep object": _framed(b'{"call":' * 50_000),
+    "a list": _framed(b"[]"),
+    "empty": _framed(b""),
+    "oversized": (2**31).to_bytes(4, "big"),
+    "just too long": (protocol.MAX_FRAME + 1).to_bytes(4, "big"),
+    "unknown call": _framed(b'{"call":"shell"}'),
+    "unknown field": _framed(b'{"call":"list","uid":0}'),
+    "missing field": _framed(b'{"call":"release"}'),
+    "a doubled key": _framed(b'{"call":"list","call":"list"}'),
+    "a path": _framed(b'{"call":"release","sandbox":"../../etc"}'),
+    "a constant": _framed(b'{"call":NaN}'),
+    "too many endpoints": _framed(_endpoints(20_000)),
+    "two calls at once, one bad": _framed(b'{"call":"list"}') + _framed(b"x"),
+    "a port out of range": _framed(_endpoints(1).replace(b'"port": 1', b'"port": 65536')),
+    "a port as text": _framed(_endpoints(1).replace(b'"port": 1', b'"port": "1"')),
+    "a true port": _framed(_endpoints(1).replace(b'"port": 1', b'"port": true')),
+    "bits beside the prefix": _framed(_endpoints(1).replace(b"198.18.0.1", b"198.18.0.1/8")),
+    "a shell in an address": _framed(_endpoints(1).replace(b"198.18.0.1", b"$(id)")),
+    "a new line": _framed(_endpoints(1).replace(b"198.18.0.1", b"1.1.1.1\\nflush")),
+}
+
+
+@pytest.fixture
+def running(daemon: Daemon) -> Iterator[Daemon]:
+    daemon.start()
+    daemon.wait()
+    yield daemon
+    assert daemon.process is not None
+    assert daemon.process.poll() is None
+    with resident(daemon.socket, ONE) as child:
+        assert child.does("tcp", ALLOWED[4], PORT) == "allowed"
+        assert child.does("tcp", FORBIDDEN[4], PORT) == "Operation not permitted"
+
+
+def _answers(path: str, data: bytes) -> list[dict[str, object]]:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as talk:
+        talk.settimeout(5)
+        talk.connect(path)
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            talk.sendall(data)
+        received = b""
+        with contextlib.suppress(ConnectionResetError):
+            while part := talk.recv(65536):
+                received += part
+    found = []
+    while received:
+        size = int.from_bytes(received[:4], "big")
+        found.append(json.loads(received[4 : 4 + size]))
+        received = received[4 + size :]
+    return found
+
+
+def test_every_bad_message_ends_the_connection_with_a_reason(running: Daemon) -> None:
+    for name, data in BAD.items():
+        *_, last = _answers(running.socket, data)
+        assert last["call"] == "refused", name
+        assert last["code"] == "protocol_violation", name
+        assert last["text"], name
+
+
+def test_a_hundred_thousand_endpoints_are_refused_by_their_length(running: Daemon) -> None:
+    (answer,) = _answers(running.socket, _framed(_endpoints(100_000)))
+    assert answer["code"] == "protocol_violation"
+
+
+def test_clients_that_stall_or_die_half_way_delay_nobody(running: Daemon) -> None:
+    stalled = []
+    for part in (b"", b"\0", _framed(b'{"call":"list"}')[:-1]):
+        talk = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        talk.connect(running.socket)
+        talk.send(part)
+        stalled.append(talk)
+    stalled.pop().close()
+    begun = time.monotonic()
+    with Client(running.socket) as client:
+        client.status()
+    assert time.monotonic() - begun < 1
+    for talk in stalled:
+        talk.close()
+
+
+def test_a_thousand_clients_at_once_are_served_or_turned_away(running: Daemon) -> None:
+    assert running.process is not None
+    pid = running.process.pid
+    clients, codes = [], []
+    for _ in range(1000):
+        client = Client(running.socket)
+        try:
+            client.status()
+            clients.append(client)
+        except (HelperRefused, HelperUnavailable) as error:
+            codes.append(getattr(error, "code", "busy"))
+            client.close()
+    served = len(clients)
+    for client in clients:
+        client.close()
+    time.sleep(0.2)
+    assert (served > 100, len(codes) > 500, set(codes)) == (True, True, {"busy"})
+    assert len(os.listdir(f"/proc/{pid}/fd")) < 100
+
+
+def test_a_full_disk_refuses_and_leaves_nothing_half_done(daemon: Daemon) -> None:
+    state = daemon.folder / "state"
+    state.mkdir()
+    script = f'mount -t tmpfs -o size=4k,nr_inodes=4 none {state} && exec "$@"'
+    daemon.prefix = ("unshare", "-m", "sh", "-c", script, "sh")
+    daemon.start()
+    daemon.wait()
+    many = tuple(Endpoint(parse_network(f"198.18.1.{i}"), PORT) for i in range(200))
+    child = Resident(daemon.socket, many)
+    child.end()
+    assert child.sandbox.startswith("! confine_failed: ")
+    assert "No space left" in child.sandbox
+    with Client(daemon.socket) as client:
+        assert client.list().sandboxes == ()
+
+
+@pytest.mark.parametrize("program", ["iptables-restore", "ipset"])
+def test_a_missing_program_is_named_and_the_other_layer_holds(daemon: Daemon, program: str) -> None:
+    script = (
+        f"for f in /usr/sbin/{program} /sbin/{program}; do mount --bind /dev/null $f; done;"
+        ' exec "$@"'
+    )
+    daemon.prefix = ("unshare", "-m", "sh", "-c", script, "sh")
+    daemon.start()
+    daemon.wait()
+    with Client(daemon.socket) as client:
+        reasons = {state.layer: state.reason for state in client.status().layers}
+    assert reasons == {"bpf": "", "firewall": f"firewall: {program} is not installed"}
+    with resident(daemon.socket, ONE) as child:
+        assert child.does("tcp", ALLOWED[4], PORT) == "allowed"
+        assert child.does("tcp", FORBIDDEN[4], PORT) == "Operation not permitted"
+
+
+def test_a_kernel_without_bpf_is_named_and_the_other_layer_holds(daemon: Daemon) -> None:
+    lost = "-bpf,-perfmon,-sys_admin"
+    daemon.prefix = ("setpriv", "--bounding-set", lost, "--inh-caps", lost)
+    daemon.start()
+    daemon.wait()
+    with Client(daemon.socket) as client:
+        reasons = {state.layer: state.reason for state in client.status().layers}
+    assert reasons == {"bpf": "bpf: map_create: Operation not permitted", "firewall": ""}
+    with resident(daemon.socket, ONE) as child:
+        assert child.does("tcp", ALLOWED[4], PORT) == "allowed"
+        assert child.does("tcp", FORBIDDEN[4], PORT) == "Connection refused"
+
+
+def test_a_host_without_any_layer_refuses_unless_told_otherwise(daemon: Daemon) -> None:
+    script = 'mount --bind /dev/null /usr/sbin/ipset; exec "$@"'
+    lost = "-bpf,-perfmon,-sys_admin"
+    daemon.prefix = (
+        *("unshare", "-m", "sh", "-c", script, "sh"),
+        *("setpriv", "--bounding-set", lost, "--inh-caps", lost),
+    )
+    daemon.start()
+    daemon.wait()
+    child = Resident(daemon.socket, ONE)
+    child.end()
+    assert child.sandbox.startswith("! not_enforceable: bpf: map_create")
+    with resident(daemon.socket, ONE, require="none") as told:
+        assert told.does("tcp", FORBIDDEN[4], PORT) == "allowed"

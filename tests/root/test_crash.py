@@ -1,0 +1,81 @@
+"""The daemon is killed at every step that it takes: nothing opens, and the next one tidies up."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from typing import TYPE_CHECKING, Final
+
+import pytest
+from root.daemons import Resident, eventually, resident
+from root.lab import ALLOWED, FORBIDDEN, PORT
+
+from democrai_osguard_helper.client import Client, HelperUnavailable
+from democrai_osguard_helper.endpoints import Endpoint, parse_network
+from democrai_osguard_helper.protocol import Update
+
+if TYPE_CHECKING:
+    from root.daemons import Daemon
+
+pytestmark = pytest.mark.needs("bpf", "iptables", "ipset")
+ONE: Final = (Endpoint(parse_network(ALLOWED[4]), PORT),)
+MORE: Final = (*ONE, Endpoint(parse_network(ALLOWED[6]), PORT))
+STEPS: Final = (
+    "firewall adopted",
+    "bpf adopted",
+    "box made",
+    "firewall prepared",
+    "firewall tried",
+    "bpf prepared",
+    "bpf tried",
+    "record written",
+    "firewall applied",
+    "bpf applied",
+    "policy applied",
+    "peer moved",
+    "change written",
+    "change applied",
+    "boxes removed",
+)
+
+
+def _drive(daemon: Daemon, old: Resident) -> None:
+    """Ask for everything once; whatever the daemon dies of, it must be dead in the end."""
+    assert daemon.process is not None
+    while daemon.process.poll() is None:
+        with contextlib.suppress(HelperUnavailable), Client(daemon.socket) as client:
+            client.update(Update(old.sandbox, MORE, ()))
+            break
+        time.sleep(0.01)
+    Resident(daemon.socket, ONE).end()
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_kill_at_any_step_opens_nothing(daemon: Daemon, step: str) -> None:
+    daemon.start()
+    daemon.wait()
+    with resident(daemon.socket, ONE) as child:
+        daemon.kill()
+        child.begin("storm", FORBIDDEN[4], PORT)
+        daemon.start(die_at=step)
+        _drive(daemon, child)
+        assert daemon.process is not None
+        assert daemon.process.wait(10) == -9, "the step was never reached"
+        daemon.start()
+        daemon.wait()
+        assert child.result() == "silent"
+        assert child.does("tcp", ALLOWED[4], PORT) == "allowed"
+        assert child.does("udp", FORBIDDEN[4], PORT) == "Operation not permitted"
+    with Client(daemon.socket) as client:
+        assert eventually(lambda: not client.list().sandboxes)
+
+
+def test_connections_with_an_own_listener_survive_a_restart(daemon: Daemon) -> None:
+    daemon.start()
+    daemon.wait()
+    with resident(daemon.socket, ONE) as child:
+        assert child.does("own", "127.0.0.1", 0) == "allowed"
+        daemon.kill()
+        daemon.start()
+        daemon.wait()
+        assert child.does("own_again", "127.0.0.1", 0) == "allowed"

@@ -1,0 +1,108 @@
+"""`democrai-launch` with network rules: the helper holds addresses, or nothing runs."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Final
+
+import pytest
+from command_line import osguard
+from root.lab import ALLOWED, FORBIDDEN, OTHER_PORT, PORT
+
+from democrai_osguard_launcher import egress
+
+if TYPE_CHECKING:
+    from root.daemons import Daemon
+
+pytestmark = pytest.mark.needs("bpf", "iptables", "ipset", "landlock-tcp", "seccomp")
+_TRY: Final = """
+import socket, sys
+kind, address, port = sys.argv[1], sys.argv[2], int(sys.argv[3])
+family = socket.AF_INET6 if ":" in address else socket.AF_INET
+way = socket.socket(family, {"tcp": socket.SOCK_STREAM, "udp": socket.SOCK_DGRAM}[kind])
+way.settimeout(2)
+way.connect((address, port))
+way.send(b"hello")
+print(way.recv(8).decode())
+"""
+
+
+def launch(
+    path: str, options: list[str], act: tuple[str, str, int], *more: str
+) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-I", "-c", _TRY, *map(str, act)]
+    launcher = [sys.executable, "-I", "-m", "democrai_osguard_launcher", *options, *more, "--"]
+    environment = {**os.environ, "DEMOCRAI_OS_HELPER_SOCKET": path}
+    return subprocess.run(
+        [*launcher, *command], env=environment, capture_output=True, text=True, check=False,
+        timeout=60,
+    )  # fmt: skip
+
+
+@pytest.fixture
+def running(daemon: Daemon) -> Daemon:
+    daemon.start()
+    daemon.wait()
+    return daemon
+
+
+@pytest.mark.parametrize("family", [4, 6])
+@pytest.mark.parametrize("kind", ["tcp", "udp"])
+def test_the_helper_holds_address_and_port(running: Daemon, kind: str, family: int) -> None:
+    free = subprocess.run(
+        [sys.executable, "-I", "-c", _TRY, kind, FORBIDDEN[family], str(PORT)],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert free.stdout == "ok\n"
+    host = f"[{ALLOWED[family]}]" if family == 6 else ALLOWED[family]
+    options = ["--connect", f"{host}:{PORT}"]
+    allowed = launch(running.socket, options, (kind, ALLOWED[family], PORT))
+    assert (allowed.returncode, allowed.stdout) == (0, "ok\n"), allowed.stderr
+    for place in ((FORBIDDEN[family], PORT), (ALLOWED[family], OTHER_PORT)):
+        refused = launch(running.socket, options, (kind, *place))
+        assert refused.returncode == 1
+        assert "ok" not in refused.stdout
+        assert "Error" in refused.stderr
+
+
+def test_without_the_helper_nothing_runs(running: Daemon) -> None:
+    options = ["--connect", f"{ALLOWED[4]}:{PORT}"]
+    act = ("tcp", ALLOWED[4], PORT)
+    assert launch(running.socket, options, act).returncode == 0
+    running.stop()
+    closed = launch(running.socket, options, act)
+    assert closed.returncode == 125
+    assert "nothing holds the address" in closed.stderr
+
+
+def test_explain_says_what_is_exact(running: Daemon) -> None:
+    options = ["--connect", f"{ALLOWED[4]}:{PORT}", "--send", "https://198.18.0.1/v1", "--explain"]
+    told = launch(running.socket, options, ("tcp", ALLOWED[4], PORT)).stdout
+    assert "the helper, by address and port" in told
+    assert "direction, scheme and path are the guard's" in told
+
+
+def test_a_command_in_a_sandbox_cannot_start_one_of_its_own(running: Daemon) -> None:
+    options = ["--connect", f"{ALLOWED[4]}:{PORT}"]
+    inner = [sys.executable, "-I", "-m", "democrai_osguard_launcher", *options, "--", "true"]
+    environment = {**os.environ, "DEMOCRAI_OS_HELPER_SOCKET": running.socket}
+    outer = [sys.executable, "-I", "-m", "democrai_osguard_launcher", *options, "--best-effort"]
+    own = ("--read", os.path.dirname(egress.__file__), "--modify", running.socket)
+    nested = subprocess.run(
+        [*outer, *own, "--execute", "/usr/bin", "--", *inner],
+        env=environment, capture_output=True, text=True, check=False, timeout=60,
+    )  # fmt: skip
+    assert nested.returncode == 125
+
+
+def test_helper_status_tells_people_what_holds(running: Daemon) -> None:
+    told = osguard("helper", "status", DEMOCRAI_OS_HELPER_SOCKET=running.socket)
+    assert told.returncode == 0, told.stderr
+    assert f"answers at {running.socket}" in told.stdout
+    assert "bpf" in told.stdout
+    running.stop()
+    silent = osguard("helper", "status", DEMOCRAI_OS_HELPER_SOCKET=running.socket)
+    assert silent.returncode == 125
+    assert "does not answer" in silent.stdout

@@ -1,0 +1,55 @@
+"""The daemon with no more rights than its unit gives it."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+from root.daemons import resident
+from root.lab import ALLOWED, FORBIDDEN, PORT
+
+from democrai_osguard_helper.cgroups import Tree, find_mount
+from democrai_osguard_helper.client import Client
+from democrai_osguard_helper.endpoints import Endpoint, parse_network
+from democrai_osguard_helper.protocol import Revoke
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from root.daemons import Daemon
+
+pytestmark = pytest.mark.needs("bpf", "iptables", "ipset")
+
+
+def test_the_capabilities_of_the_unit_suffice(daemon: Daemon, repo: Path) -> None:
+    unit = (repo / "systemd/democrai-osguard-helper.service").read_text()
+    found = re.search(r"^CapabilityBoundingSet=(.*)$", unit, re.MULTILINE)
+    assert found is not None
+    kept = ",".join(f"+{name.removeprefix('CAP_').lower()}" for name in found[1].split())
+    Tree(find_mount(), daemon.instance).create()  # the unit's first step
+    daemon.prefix = ("setpriv", "--bounding-set", f"-all,{kept}", "--inh-caps", "-all")
+    daemon.start()
+    daemon.wait()
+    one = Endpoint(parse_network(ALLOWED[4]), PORT)
+    with Client(daemon.socket) as client:
+        assert [state.reason for state in client.status().layers] == ["", ""]
+        with resident(daemon.socket, (one,)) as child:
+            assert child.does("hold", ALLOWED[4], PORT) == "allowed"
+            assert child.does("tcp", FORBIDDEN[4], PORT) == "Operation not permitted"
+            assert client.revoke(Revoke(child.sandbox, (one,), ())).destroyed == 1
+            daemon.kill()
+            daemon.start()
+            daemon.wait()
+            assert child.does("tcp", ALLOWED[4], PORT) == "Operation not permitted"
+
+
+def test_without_any_capability_no_layer_works_and_each_says_why(daemon: Daemon) -> None:
+    Tree(find_mount(), daemon.instance).create()
+    daemon.prefix = ("setpriv", "--bounding-set", "-all", "--inh-caps", "-all")
+    daemon.start()
+    daemon.wait()
+    with Client(daemon.socket) as client:
+        reasons = [state.reason for state in client.status().layers]
+    assert reasons[0] == "bpf: map_create: Operation not permitted"
+    assert reasons[1].startswith("firewall: ip")
