@@ -3,7 +3,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 INPUTS := pyproject.toml constraints.txt scripts/bootstrap
 
-.PHONY: help demo test lint unit test-kernel test-root test-pythons bench schema wheel lock clean
+.PHONY: help demo test lint unit test-kernel test-root test-pythons bench schema wheel install uninstall lock clean
 
 help:  ## Show these targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -43,6 +43,12 @@ schema: $(VENV)/.installed-dev  ## Write the manifest's JSON Schema anew
 wheel: $(VENV)/.installed-dev  ## Build the wheel and the source archive into dist/
 	@echo "→ building"
 	@$(BIN)/python -m build --outdir dist . >/dev/null && ls dist
+
+install:  ## As root: programs into /opt/democrai-osguard, the helper's units, both sockets on
+	@scripts/install
+
+uninstall:  ## As root: remove them again
+	@scripts/uninstall
 
 lock: $(VENV)/.installed-dev  ## Write what is installed now into constraints.txt
 	@scripts/lock $(BIN)/pip

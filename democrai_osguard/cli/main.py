@@ -17,6 +17,7 @@ COMMANDS = (
     "audit",
     "demo",
     "explain",
+    "helper",
     "manifest",
     "requests",
     "serve",

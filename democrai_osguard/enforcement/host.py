@@ -17,8 +17,8 @@ from dataclasses import dataclass
 
 from democrai_osguard.enforcement.cgroups import CgroupLayout, read_cgroup_layout
 from democrai_osguard.enforcement.landlock_words import landlock_words
+from democrai_osguard_helper.protocol import socket_path
 
-DEFAULT_HELPER_SOCKET = "/run/democrai-osguard/helper.sock"
 _SBIN = ("/usr/local/sbin", "/usr/sbin", "/sbin")  # not on every user's PATH
 _PATIENCE = 10.0  # seconds for a program that should answer at once
 
@@ -42,13 +42,8 @@ def host_facts() -> tuple[Fact, ...]:
         _seccomp(kernel),
         _cgroup(read_cgroup_layout()),
         _iptables(),
-        _helper(helper_socket()),
+        _helper(socket_path()),
     )
-
-
-def helper_socket() -> str:
-    """Return the socket of the helper: the operator's choice, or the usual place."""
-    return os.environ.get("DEMOCRAI_OS_HELPER_SOCKET") or DEFAULT_HELPER_SOCKET
 
 
 def iptables_backend(version: str) -> str:

@@ -13,6 +13,8 @@ from .record import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from .options import Options
     from .plan import Plan
     from .receipt import Candidates
@@ -37,7 +39,7 @@ def make_ready(plan: Plan) -> Ready:
     return Ready(restrictions, receipt.look_around(plan), supervised)
 
 
-def confine(ready: Ready, options: Options) -> None:
+def confine(ready: Ready, options: Options, environment: Mapping[str, str]) -> None:
     """Return in the process that is to become the command, confined and tried."""
     restrictions, candidates, supervised = ready
     plan = restrictions.plan
@@ -49,6 +51,10 @@ def confine(ready: Ready, options: Options) -> None:
     if options.limits:
         from . import limits
     channel = _split(plan) if supervised else None
+    if plan.by_address:
+        from . import egress
+
+        egress.confine(plan.endpoints, environment)
     ours = (record, candidates.program, candidates.command)
     enforce(restrictions, {*options.keep_fds, *(fd for fd in ours if fd is not None)}, channel)
     trials = receipt.attempt(plan, candidates)

@@ -9,7 +9,14 @@ import ipaddress
 
 from .record import Record
 
-DEFAULT_PORTS = {"http": 80, "https": 443, "ws": 80, "wss": 443, "ftp": 21, "ssh": 22}
+LOCALHOST = "localhost"  # this machine, whatever its resolver says
+# As the guard has them: a test compares the two.
+DEFAULT_PORTS = {
+    "amqp": 5672, "amqps": 5671, "ftp": 21, "ftps": 990, "git": 9418, "http": 80, "https": 443,
+    "imap": 143, "imaps": 993, "ldap": 389, "ldaps": 636, "mongodb": 27017, "mqtt": 1883,
+    "mqtts": 8883, "mysql": 3306, "postgres": 5432, "postgresql": 5432, "redis": 6379,
+    "rediss": 6379, "sftp": 22, "smtp": 25, "smtps": 465, "ssh": 22, "ws": 80, "wss": 443,
+}  # fmt: skip
 _HOST_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_*")
 _MAX_PORT = 65535
 _LABELS_AFTER_STAR = 2
@@ -31,21 +38,25 @@ def parse(target: str) -> Endpoint:
     scheme, mark, rest = target.partition("://") if "://" in target else ("", "", target)
     if mark and not scheme.replace("+", "a").replace("-", "a").isalnum():
         raise ValueError(f"{target!r} has no proper scheme")
-    if not scheme and _is_network(rest):
+    if not scheme and is_address(rest):
         return Endpoint(rest, None, is_name=False)
     authority, slash, path = rest.partition("/")
     if slash and not scheme:
         raise ValueError(f"{target!r} has a path and no scheme")
     host, port = _split(authority, target)
-    if port is None:
+    if port is None and scheme:
         port = DEFAULT_PORTS.get(scheme.lower())
-    return Endpoint(host.lower(), port, is_name=not _is_network(host), path=slash + path)
+        if port is None:  # every port would be more than anybody meant
+            raise ValueError(f"{target!r}: {scheme} has no port of its own; write the port")
+    name = host.lower()
+    is_name = name != LOCALHOST and not is_address(name)
+    return Endpoint(name, port, is_name=is_name, path=slash + path)
 
 
 def _split(authority: str, target: str) -> tuple[str, int | None]:
     if authority.startswith("["):
         host, bracket, rest = authority[1:].partition("]")
-        proper = bracket and ":" in host and "/" not in host and _is_network(host)
+        proper = bracket and ":" in host and "/" not in host and is_address(host)
         if not proper or (rest and not rest.startswith(":")):
             raise ValueError(f"{target!r} has no proper IPv6 address")
         return host, _port(rest[1:], target) if rest else None
@@ -70,7 +81,8 @@ def _port(text: str, target: str) -> int:
     return int(text)
 
 
-def _is_network(text: str) -> bool:
+def is_address(text: str) -> bool:
+    """Tell whether the text is an address or a range of them."""
     try:
         ipaddress.ip_network(text, strict=False)
     except ValueError:

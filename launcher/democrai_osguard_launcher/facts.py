@@ -8,7 +8,7 @@ import stat
 from . import kernel, program
 from .errors import LaunchError
 from .plan import DIRECTORY, FILE, MISSING, SOCKET, Facts
-from .rules import FILESYSTEM, SYSTEM_DEPENDENCY
+from .rules import FILESYSTEM, NETWORK, SYSTEM_DEPENDENCY
 from .seccomp import ARCHITECTURES
 
 TYPE_CHECKING = False
@@ -31,7 +31,16 @@ def gather(rules: Sequence[Rule], command: program.Program | None, path: str | N
         programs={name: _files(name, path) for name in names},
         executables=command.executables if command else (),
         readable=command.readable if command else (),
+        helper=_has_helper(rules),
     )
+
+
+def _has_helper(rules: Sequence[Rule]) -> bool:
+    if not any(rule.resource_type == NETWORK for rule in rules):
+        return False
+    from .egress import is_reachable  # noqa: PLC0415 - only network rules need the helper
+
+    return is_reachable()
 
 
 def can_filter() -> bool:

@@ -76,7 +76,7 @@ def become(path: str, options: Options, environment: dict[str, str], ready: Read
     """Confine this process and become the command; raise LaunchError when that fails."""
     from .confinement import confine
 
-    confine(ready, options)
+    confine(ready, options, environment)
     # Python ignores these two, and an ignored signal would stay ignored in the command.
     for number in (signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(number, signal.SIG_DFL)

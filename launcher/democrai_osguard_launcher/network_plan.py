@@ -28,15 +28,24 @@ class PortRights(Record):
 class NetworkPlan:
     """The network rules together: Landlock holds ports for the whole command, not for a rule."""
 
-    def __init__(self, rules: Sequence[Rule], abi: int) -> None:
+    def __init__(self, rules: Sequence[Rule], abi: int, *, helper: bool) -> None:
         self.rules = tuple(rule for rule in rules if rule.resource_type == NETWORK)
         self.endpoints = tuple(_endpoints(self.rules))
         self.has_names = any(endpoint.is_name for endpoint in self.endpoints)
         self.by_port = all(endpoint.port for endpoint in self.endpoints)
+        self.by_address = helper and bool(self.rules)
         self._holds_ports = abi >= _ABI_TCP and self.by_port
+
+    def is_exact(self, rule: Rule) -> bool:
+        """Tell whether what is held is what the rule says: a host and a port, and no more."""
+        return self.by_address and rule.operation == "connect" and "://" not in rule.target
 
     def held_by(self, rule: Rule) -> str:
         """Say what the kernel knows of this rule."""
+        if self.is_exact(rule):
+            return "the helper, by address and port"
+        if self.by_address:
+            return "the helper holds address and port; direction, scheme and path are the guard's"
         port = next(_endpoints((rule,))).port
         if self._holds_ports:
             return f"Landlock holds port {port} for TCP, nothing holds the address"
@@ -45,7 +54,8 @@ class NetworkPlan:
     def handled(self, able: int) -> int:
         """Leave out what rules cannot express: any port at all."""
         if self.endpoints and not self.by_port:
-            return able & ~landlock.CONNECT_TCP
+            datagrams = landlock.CONNECT_SEND_UDP | landlock.BIND_UDP if self.by_address else 0
+            return able & ~(landlock.CONNECT_TCP | datagrams)
         return able
 
     def ports(self, able: int) -> Iterator[PortRights]:
@@ -56,9 +66,17 @@ class NetworkPlan:
             wanted = {endpoint.port for endpoint in self.endpoints if endpoint.port}
             for port in sorted(wanted | ({_DNS} if self.has_names else set())):
                 yield PortRights(port, landlock.CONNECT_TCP)
-        if self.has_names and able & landlock.CONNECT_SEND_UDP:
-            yield PortRights(_DNS, landlock.CONNECT_SEND_UDP)
-            yield PortRights(0, landlock.BIND_UDP)  # a datagram's own port is chosen by a bind
+        yield from self._datagram_ports(able)
+
+    def _datagram_ports(self, able: int) -> Iterator[PortRights]:
+        ports = {_DNS} if self.has_names else set()
+        if self.by_address:  # then the helper says to whom
+            ports |= {endpoint.port for endpoint in self.endpoints if endpoint.port}
+        if not ports or not able & landlock.CONNECT_SEND_UDP:
+            return
+        for port in sorted(ports):
+            yield PortRights(port, landlock.CONNECT_SEND_UDP)
+        yield PortRights(0, landlock.BIND_UDP)  # a datagram's own port is chosen by a bind
 
 
 def _endpoints(rules: Sequence[Rule]) -> Iterator[Endpoint]:

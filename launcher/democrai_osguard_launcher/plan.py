@@ -34,6 +34,7 @@ class Facts(Record):
     programs: Mapping[str, tuple[str, ...]]  # files behind each system dependency
     executables: tuple[str, ...] = ()  # the command, its loader, its interpreters
     readable: tuple[str, ...] = ()  # what its interpreter needs beside the runtime paths
+    helper: bool = False  # whether somebody holds addresses
 
 
 class RulePlan(Record):
@@ -62,6 +63,7 @@ class Plan(Record):
     ports: tuple[PortRights, ...]
     handled: landlock.Abilities
     endpoints: tuple[tuple[str, int | None], ...]  # for the helper, which holds addresses
+    by_address: bool  # whether it will be asked to
     sockets: tuple[str, ...]
     brokered: tuple[str, ...]  # kinds of calls that wait for the supervising process
     missing: tuple[str, ...]
@@ -78,7 +80,7 @@ class Plan(Record):
 def make_plan(rules: Sequence[Rule], facts: Facts) -> Plan:
     """Turn rules into rights, for a host with these facts."""
     able = landlock.abilities(facts.abi)
-    network = NetworkPlan(rules, facts.abi)
+    network = NetworkPlan(rules, facts.abi, helper=facts.helper)
     modifiable = _targets(rules, "modify")
     return Plan(
         abi=facts.abi,
@@ -88,6 +90,7 @@ def make_plan(rules: Sequence[Rule], facts: Facts) -> Plan:
         ports=tuple(network.ports(able.network)),
         handled=landlock.Abilities(able.filesystem, network.handled(able.network), able.scopes),
         endpoints=tuple((endpoint.host, endpoint.port) for endpoint in network.endpoints),
+        by_address=network.by_address,
         sockets=tuple(_sockets(rules, facts, network)),
         brokered=tuple(_brokered(rules, modifiable, facts)),
         missing=tuple(_missing(facts, network, rules)),
@@ -99,7 +102,8 @@ def _rule_plan(
     rule: Rule, modifiable: frozenset[str], facts: Facts, network: NetworkPlan
 ) -> RulePlan:
     if rule.resource_type == NETWORK:
-        return RulePlan(rule, GUARD_ONLY, network.held_by(rule))
+        label = EXACT if network.is_exact(rule) else GUARD_ONLY
+        return RulePlan(rule, label, network.held_by(rule))
     if rule.resource_type == FILESYSTEM:
         return RulePlan(rule, *_filesystem_label(rule, modifiable, facts))
     if not facts.programs.get(rule.target):
@@ -203,7 +207,7 @@ def _sockets(rules: Sequence[Rule], facts: Facts, network: NetworkPlan) -> Itera
     if network.endpoints:
         yield "tcp"
         yield "netlink route"
-    if network.has_names:
+    if network.has_names or network.by_address:
         yield "udp"
 
 
@@ -221,9 +225,9 @@ def _missing(facts: Facts, network: NetworkPlan, rules: Sequence[Rule]) -> Itera
         yield "files: this kernel has no Landlock"
     if not facts.seccomp:
         yield "system calls, sockets and metadata: no seccomp program for this kernel and machine"
-    for rule in network.rules:
+    for rule in () if network.by_address else network.rules:
         yield f"network {rule.operation} {rule.target}: {network.held_by(rule)}"
-    if network.has_names and facts.abi < _ABI_UDP:
+    if network.has_names and facts.abi < _ABI_UDP and not network.by_address:
         yield "UDP: open to every address and port, because names need a resolver"
     if _declares_socket(rules, facts) and facts.abi < _ABI_UNIX:
         yield "unix sockets: with one declared, this kernel lets the command connect to any"

@@ -216,4 +216,4 @@ def test_a_layer_that_does_not_hold_refuses_to_start(monkeypatch: pytest.MonkeyP
     """The trial is made without the enforcement, as if the kernel had only pretended."""
     monkeypatch.setattr(confinement, "enforce", lambda *_: None)
     with pytest.raises(NotEnforced, match="listing / should be refused, and was allowed"):
-        confinement.confine(confinement.make_ready(plan_for([])), Options())
+        confinement.confine(confinement.make_ready(plan_for([])), Options(), {})

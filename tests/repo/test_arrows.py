@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from democrai_osguard.targets.network import DEFAULT_PORTS as GUARD_PORTS
+from democrai_osguard_launcher.endpoints import DEFAULT_PORTS as LAUNCHER_PORTS
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
@@ -128,3 +131,7 @@ def test_importing_it_stays_small(wheel: Path, module: str) -> None:
     loaded = subprocess.run(python, capture_output=True, text=True, check=True).stdout.split()
     assert module in loaded
     assert NEVER_LOADS[module].isdisjoint(loaded)
+
+
+def test_guard_and_launcher_know_the_same_ports() -> None:
+    assert LAUNCHER_PORTS == GUARD_PORTS

@@ -106,11 +106,13 @@ GOOD_TARGETS = {
     "[2001:db8::1]:443": ("2001:db8::1", 443, False),
     "2001:db8::/32": ("2001:db8::/32", None, False),
     "http://[::1]/": ("::1", 80, False),
-    "localhost:80": ("localhost", 80, True),
+    "localhost:80": ("localhost", 80, False),
+    "postgresql://db.example.com": ("db.example.com", 5432, True),
 }
 BAD_TARGETS = [
     "", "a b", "a\\b", "u@h", "https://u:p@h/", "h:0", "h:65536", "h:x", "h:", "*", "*.com",
     "a.*.b", "h/path", "[::1", "[zz]:1", "a..b", "a\nb", "a\0b", "://h", "1:2:3:x", ".", "h:٣",
+    "tcp://h", "x-unknown://h/path",
 ]  # fmt: skip
 
 
