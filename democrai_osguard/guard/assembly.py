@@ -1,0 +1,227 @@
+"""Putting the guard together: private copies, doors, wrappers, and the hook beneath them."""
+
+from __future__ import annotations
+
+import _imp
+import contextlib
+import functools
+import importlib
+import logging  # noqa: F401 - refusals may need it where nothing can be loaded any more
+import os
+import sys
+import types
+from typing import TYPE_CHECKING, Any
+
+from democrai_osguard.guard import access_variable, replacing, runtime_paths, wrappers
+from democrai_osguard.guard.outcome import Callers, as_error
+from democrai_osguard.guard.vault import Vault, door
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from types import ModuleType
+
+_SEALED = "democrai_osguard.guard.sealed"
+_MODULES = (
+    "core",
+    "activation",
+    "hook",
+    "environment",
+    "threads",
+    "files",
+    "looking",
+    "events",
+    "opening",
+    "network",
+    "processes",
+    "imports",
+    "answers",
+    "integrity",
+)
+# Doors by name: module of the sealed part, function.
+_DOORS = {
+    "stat": ("looking", "stat_call"),
+    "quick_stat": ("looking", "quick_stat"),
+    "call": ("files", "call"),
+    "access": ("looking", "access_call"),
+    "check": ("events", "check_call"),
+    "listing": ("files", "listing"),
+    "real_path": ("looking", "real_path"),
+    "database": ("events", "database"),
+    "open": ("opening", "builtin_open"),
+    "os_open": ("opening", "os_open_call"),
+    "connect": ("network", "connect"),
+    "looked_up": ("network", "looked_up"),
+    "http_begin": ("network", "http_begin"),
+    "http_end": ("network", "http_end"),
+    "http_endpoint": ("network", "http_endpoint"),
+    "message": ("network", "message"),
+    "starting": ("processes", "starting"),
+    "fork_exec": ("processes", "fork_exec"),
+    "spawn": ("processes", "spawn"),
+    "system": ("processes", "system"),
+    "environment": ("environment", "act"),
+    "importing": ("imports", "importing"),
+    "attribute": ("imports", "attribute"),
+    "create_module": ("imports", "create"),
+    "start_thread": ("threads", "start"),
+    "enter": ("activation", "enter"),
+    "leave": ("activation", "leave"),
+    "bypass": ("activation", "bypass"),
+    "begin": ("threads", "begin"),
+    "end": ("threads", "end"),
+    "ticket": ("threads", "ticket"),
+    "carried": ("activation", "carried"),
+    "stamp": ("activation", "stamp"),
+    "runs_callbacks": ("activation", "runs_callbacks"),
+    "info": ("activation", "info"),
+    "info_by_token": ("activation", "info_by_token"),
+    "use_approvals": ("activation", "use_approvals"),
+    "protect": ("activation", "protect"),
+}
+# These are called most often, and keep their own exceptions in order.
+_IN_ORDER = frozenset(
+    {
+        "begin",
+        "end",
+        "quick_stat",
+        "stat_call",
+        "call",
+        "builtin_open",
+        "os_open_call",
+        "access_call",
+        "listing",
+    }
+)
+
+
+def assemble(doors: dict[str, Any]) -> None:
+    """Install everything and fill in the doors; called once per process."""
+    import encodings.idna  # noqa: PLC0415, F401 - sockets load it, perhaps where nothing is readable
+
+    vault = Vault()
+    sealed = {name: vault.load(f"{_SEALED}.{name}") for name in _MODULES}
+    ready = {name: _door(sealed, module, function) for name, (module, function) in _DOORS.items()}
+    judge = door(sealed["hook"].judge)
+    # Both only say whether there is anything to judge; neither can be used to change that.
+    ready["token"] = sealed["core"].VAR.get
+    ready["watched"] = sealed["imports"].SENSITIVE | sealed["imports"].NEVER
+    ready["watching"] = door(sealed["core"].WATCH.__len__)
+    vault.hide()
+    proxy = types.MappingProxyType(ready)  # nobody puts another door in its place
+    _configure(sealed, vault)
+    _wrap(sealed, proxy)
+    sealed["integrity"].take(_deciding(vault))
+    sealed["integrity"].watch_over(_own_modules())
+    doors.update(proxy)
+    sealed["integrity"].watch_mapping(doors)
+    handled = frozenset(sealed["hook"].JUDGES)
+    sys.addaudithook(_hook(judge, handled, ready["token"], ready["watching"]))
+
+
+def _door(sealed: dict[str, ModuleType], module: str, function: str) -> Any:  # noqa: ANN401
+    inner = getattr(sealed[module], function)
+    return door(inner if function in _IN_ORDER else sealed["core"].shielded(inner))
+
+
+def _own_modules() -> list[ModuleType]:
+    """Return the public modules of the guard, which are put right when a guard is left."""
+    package = __name__.rpartition(".")[0]
+    found = [sys.modules[package]]
+    found += [module for name, module in sys.modules.items() if name.startswith(f"{package}.")]
+    return [module for module in found if not module.__name__.startswith(_SEALED)]
+
+
+def _deciding(vault: Vault) -> list[ModuleType]:
+    """Return the private modules that define classes, all but the sealed part itself."""
+    return [module for name, module in vault.modules.items() if not name.startswith(_SEALED)]
+
+
+def _configure(sealed: dict[str, ModuleType], vault: Vault) -> None:
+    core, activation = sealed["core"], sealed["activation"]
+    roots = tuple(f"{path}/" for path in runtime_paths.library_roots())
+    real = tuple(f"{os.path.realpath(path)}/" for path in runtime_paths.library_roots())
+    core.TRUSTED_ROOTS[0] = (*roots, *real, "<frozen ")
+    core.HERE.append(core.here.__code__)
+    own = f"{os.path.dirname(os.path.dirname(os.path.abspath(__file__)))}/"
+    activation.RUNTIME_FILES[0] = (own,)
+    activation.VARIABLES.append(access_variable.child_environment)
+    activation.SKIP.extend(_skipped())
+    activation.GENERATOR_ENTER.extend(_generator_enters())
+    loaded = sealed["imports"]
+    loaded.CREATED.update(name for name in loaded.ONCE if name in sys.modules)
+    for verb in ("create_builtin", "create_dynamic"):
+        loaded.ORIGINALS[verb] = getattr(_imp, verb)
+    loaded.ORIGINALS["import"] = importlib.import_module
+    loaded.ORIGINALS.update(door=door, partial=functools.partial)
+    sealed["answers"].PROTECTED[0] = runtime_paths.protected_paths()
+    for module in vault.modules.values():
+        vars(module)[sealed["hook"].SEALED] = True
+    sealed["hook"].GENUINE.append(_is_genuine)
+    Callers.roots = (*core.TRUSTED_ROOTS[0], own)
+    Callers.through = _passing_modules()
+
+
+def _is_genuine(code: types.CodeType) -> bool:
+    """Tell whether code is what the file that it names contains."""
+    try:
+        with open(code.co_filename, "rb") as file:
+            return code == compile(file.read(), code.co_filename, "exec", dont_inherit=True)
+    except (OSError, ValueError, SyntaxError):
+        return False
+
+
+def _skipped() -> list[Any]:
+    """Return the code that opens and closes a context for whoever called it."""
+    stack = contextlib.ExitStack
+    functions: list[Any] = [
+        stack.enter_context,
+        stack.__exit__,
+        stack.close,
+        stack._push_cm_exit,  # type: ignore[attr-defined]  # noqa: SLF001 - there is no public name for it
+        contextlib.AsyncExitStack.__aexit__,
+    ]
+    wrapper = stack._create_exit_wrapper  # type: ignore[attr-defined]  # noqa: SLF001 - there is no public name for it
+    return [function.__code__ for function in (*functions, wrapper)]
+
+
+def _generator_enters() -> list[Any]:
+    sync = contextlib._GeneratorContextManager.__enter__  # noqa: SLF001 - there is no public name for it
+    asynchronous = contextlib._AsyncGeneratorContextManager.__aenter__  # noqa: SLF001 - there is no public name for it
+    return [sync.__code__, asynchronous.__code__]
+
+
+def _passing_modules() -> tuple[str, ...]:
+    """Return the files that only hand a path on: their caller is the one who means it."""
+    import genericpath  # noqa: PLC0415 - loaded only where it is needed
+    import pathlib  # noqa: PLC0415 - loaded only where it is needed
+
+    places = [genericpath.__file__, os.__file__, os.path.__file__, wrappers.__file__]
+    return (*filter(None, places), os.path.splitext(pathlib.__file__)[0])
+
+
+def _wrap(sealed: dict[str, ModuleType], ready: Mapping[str, Any]) -> None:
+    from democrai_osguard.guard import patching  # noqa: PLC0415 - loaded only where it is needed
+
+    replacing.apply(patching.rows(ready), patching.calls(sealed, ready))
+    patching.wrap_environment(sealed, ready)
+    patching.wrap_modules(sealed)
+
+
+def _hook(judge: Any, handled: frozenset[str], token: Any, watching: Any) -> Any:  # noqa: ANN401
+    # Defaults, not a closure: on 3.13 a frame's cells can be written through its locals.
+    def hook(
+        event: str,
+        args: tuple[Any, ...],
+        *,
+        _judge: Any = judge,  # noqa: ANN401
+        _handled: frozenset[str] = handled,
+        _token: Any = token,  # noqa: ANN401
+        _watching: Any = watching,  # noqa: ANN401
+        _as_error: Any = as_error,  # noqa: ANN401
+    ) -> None:
+        if event in _handled and (_token(None) is not None or _watching()):
+            answer = _judge(event, args)
+            if answer is not None:
+                raise _as_error(answer) from None
+
+    return hook

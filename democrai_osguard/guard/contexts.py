@@ -1,0 +1,250 @@
+"""Guards as context managers: who acts, under which rules, and on whose behalf."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+from democrai_osguard.access import OPERATIONS, Operation, ResourceType, Rule, Subject
+from democrai_osguard.guard import access_variable
+from democrai_osguard.guard.installation import doors, install
+from democrai_osguard.guard.outcome import as_error
+from democrai_osguard.targets import normalize_target
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from types import TracebackType
+
+_FOLDER_OPERATIONS = (Operation.READ, Operation.CREATE, Operation.MODIFY, Operation.DELETE)
+_ASSETS = frozenset({"tool", "agent", "pipeline"})
+_Plain = tuple[str, str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class GuardInfo:
+    """What the active guard is, as a copy: changing it changes nothing."""
+
+    subject: Subject
+    kind: str
+    subject_chain: tuple[Subject, ...]
+    allowed_imports: tuple[str, ...]
+    allow_subprocess: bool
+    user_id: str | None
+    organization_id: str | None
+    session_key: str | None
+    _allowed: tuple[tuple[_Plain, ...], ...] = ()
+    _flat: tuple[_Plain, ...] = ()
+
+    @property
+    def subject_allow_chain(self) -> tuple[tuple[Rule, ...], ...]:
+        """The rules that each subject of the chain contributed."""
+        return tuple(tuple(Rule(*rule) for rule in rules) for rules in self._allowed)  # type: ignore[arg-type] # words
+
+    @property
+    def access(self) -> tuple[Rule, ...]:
+        """What the chain allows as a whole, narrowing applied: what a child would inherit."""
+        return tuple(Rule(*rule) for rule in self._flat)  # type: ignore[arg-type] # words
+
+
+class process_guard_context:  # noqa: N801 - the contract's name
+    """Guard what the `with` block runs: files, network, imports, processes, environment."""
+
+    __slots__ = ("_handle", "_spec")
+
+    def __init__(  # noqa: PLR0913, PLR0917 - the call's own parameters
+        self,
+        subject: str,
+        subject_kind: str,
+        access: Iterable[Rule | dict[str, str]] = (),
+        allowed_paths: Iterable[str | os.PathLike[str] | Rule] = (),
+        allowed_targets: Iterable[str | Rule] = (),
+        allowed_imports: Iterable[str] = (),
+        allow_subprocess: bool = False,  # noqa: FBT001, FBT002 - as the caller passed it
+        include_runtime_paths: bool = True,  # noqa: FBT001, FBT002 - as the caller passed it
+        user_id: str | None = None,
+        organization_id: str | None = None,
+        session_key: str | None = None,
+    ) -> None:
+        who = Subject(subject_kind, subject)  # type: ignore[arg-type] # it checks the words
+        rules = (*_rules(access), *_paths(allowed_paths), *_targets(allowed_targets))
+        self._spec = _spec(
+            who,
+            rules,
+            tuple(allowed_imports),
+            (user_id, organization_id, session_key),
+            subprocess=bool(allow_subprocess),
+            runtime=bool(include_runtime_paths),
+        )
+        self._handle: Any = None
+
+    def __enter__(self) -> GuardInfo | None:
+        install()
+        if self._spec.include and doors["carried"]() is None:
+            self._spec.runtime = _runtime()
+        self._handle = doors["enter"](self._spec, sys._getframe(1))  # noqa: SLF001 - there is no public name for it
+        if isinstance(self._handle, BaseException):
+            raise as_error(self._handle) from None
+        return current_guard()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        answer = doors["leave"](self._handle, sys._getframe(1))  # noqa: SLF001 - there is no public name for it
+        if isinstance(answer, BaseException):
+            raise as_error(answer) from None
+
+
+class process_guard_bypass_context:  # noqa: N801 - the contract's name
+    """Let the runtime's own code act without a guard; guarded code is refused."""
+
+    __slots__ = ("_handle",)
+
+    def __enter__(self) -> None:
+        self._handle = doors["bypass"](sys._getframe(1)) if doors else None  # noqa: SLF001 - there is no public name for it
+        if isinstance(self._handle, BaseException):
+            raise as_error(self._handle) from None
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._handle is not None:
+            answer = doors["leave"](self._handle, sys._getframe(1))  # noqa: SLF001 - there is no public name for it
+            if isinstance(answer, BaseException):
+                raise as_error(answer) from None
+
+
+class network_policy_context(process_guard_context):  # noqa: N801 - the contract's name
+    """Guard the network alone: files, imports and processes stay as they are outside."""
+
+    __slots__ = ()
+
+    def __init__(  # noqa: PLR0913, PLR0917 - the call's own parameters
+        self,
+        subject: str,
+        subject_kind: str,
+        allowed_targets: Iterable[str | Rule] = (),
+        access: Iterable[Rule | dict[str, str]] = (),
+        user_id: str | None = None,
+        organization_id: str | None = None,
+        session_key: str | None = None,
+    ) -> None:
+        super().__init__(
+            subject,
+            subject_kind,
+            access=access,
+            allowed_targets=allowed_targets,
+            user_id=user_id,
+            organization_id=organization_id,
+            session_key=session_key,
+        )
+        self._spec.only_network = True
+
+
+def process_guard_from_env() -> process_guard_context:
+    """Return the guard that this process's environment describes.
+
+    Missing variables close: no `DEMOCRAI_ACCESS` means no rules. Raises ManifestError or
+    ContractError where a variable is not understood, and then nothing should run.
+    """
+    env = os.environ
+    text = env.get(access_variable.ACCESS)
+    rules = () if text is None else access_variable.parse_access(text)
+    user, organization, session = (env.get(name) for name in access_variable.IDENTITY)
+    return process_guard_context(
+        env.get(access_variable.SUBJECT, "unknown"),
+        env.get(access_variable.KIND, "core"),
+        access=rules,
+        user_id=user,
+        organization_id=organization,
+        session_key=session,
+    )
+
+
+def current_guard() -> GuardInfo | None:
+    """Return the active guard, None where there is none."""
+    found = doors["info"]() if doors else None
+    if found is None:
+        return None
+    kind, name, chain, allowed, flat, identity, imports, subprocess = found
+    return GuardInfo(
+        Subject(kind, name),
+        kind,
+        tuple(map(Subject.parse, chain)),
+        imports,
+        subprocess,
+        user_id=identity[0],
+        organization_id=identity[1],
+        session_key=identity[2],
+        _allowed=allowed,
+        _flat=flat,
+    )
+
+
+def _spec(  # noqa: PLR0913 - the call's own parameters
+    who: Subject,
+    rules: tuple[Rule, ...],
+    imports: tuple[str, ...],
+    identity: tuple[str | None, ...],
+    *,
+    subprocess: bool,
+    runtime: bool,
+) -> SimpleNamespace:
+    plain = tuple((str(r.resource_type), str(r.operation), r.target) for r in rules)
+    return SimpleNamespace(
+        subject=who.name,
+        kind=str(who.type),
+        # An asset that declares nothing leaves the outer policy as it is.
+        rules=None if not plain and who.type in _ASSETS else plain,
+        imports=imports,
+        subprocess=subprocess,
+        include=runtime,
+        runtime={},
+        identity=identity,
+        only_network=False,
+    )
+
+
+def _runtime() -> dict[str, frozenset[str]]:
+    from democrai_osguard.guard.runtime_paths import runtime_rules  # noqa: PLC0415 - loaded only where it is needed
+
+    return runtime_rules()
+
+
+def _rules(items: Iterable[Rule | dict[str, str]]) -> list[Rule]:
+    rules = (item if isinstance(item, Rule) else Rule(**item) for item in items)  # type: ignore[arg-type] # Rule checks
+    return [
+        Rule(r.resource_type, r.operation, normalize_target(r.resource_type, r.target))
+        for r in rules
+    ]
+
+
+def _paths(items: Iterable[str | os.PathLike[str] | Rule]) -> list[Rule]:
+    found = []
+    for item in items:
+        if isinstance(item, Rule):
+            found += _rules([item])
+            continue
+        target = normalize_target(ResourceType.FILESYSTEM, item)
+        found += [Rule(ResourceType.FILESYSTEM, verb, target) for verb in _FOLDER_OPERATIONS]
+    return found
+
+
+def _targets(items: Iterable[str | Rule]) -> list[Rule]:
+    found = []
+    for item in items:
+        if isinstance(item, Rule):
+            found += _rules([item])
+            continue
+        target = normalize_target(ResourceType.NETWORK, item)
+        verbs = OPERATIONS[ResourceType.NETWORK]
+        found += [Rule(ResourceType.NETWORK, verb, target) for verb in verbs]
+    return found

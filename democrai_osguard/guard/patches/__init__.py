@@ -1,0 +1,1 @@
+"""What the guard intercepts, as tables: one row for each call, one file for each area."""

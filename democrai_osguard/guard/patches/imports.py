@@ -1,0 +1,156 @@
+"""Imports: the statement's function, importlib's, and stand-ins for sensitive modules."""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from democrai_osguard.guard.outcome import Callers, as_error
+from democrai_osguard.guard.patches.rows import Replacement
+from democrai_osguard.refusals import ModuleUnavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+SENSITIVE = ("ctypes", "_ctypes", "cffi", "_cffi_backend")
+_doors: dict[str, Any] = {}
+
+
+class StandIn(ModuleType):
+    """A sensitive module that was loaded before: its contents are for those who may have them."""
+
+    def __getattribute__(self, name: str) -> Any:  # noqa: ANN401
+        root = ModuleType.__getattribute__(self, "__name__")
+        if name in {"__class__", "__name__", "__spec__", "__path__", "__loader__"}:
+            return ModuleType.__getattribute__(self, name)
+        answer = _doors["attribute"](root, name)
+        if type(answer) is Warning:
+            raise _refusal(answer, depth=3) from None
+        if isinstance(answer, BaseException):
+            raise answer
+        return answer
+
+    def __setattr__(self, name: str, value: object) -> None:
+        setattr(_real(self), name, value)
+
+
+def _real(module: ModuleType) -> Any:  # noqa: ANN401
+    answer = _doors["attribute"](ModuleType.__getattribute__(module, "__name__"), "__dict__")
+    if isinstance(answer, BaseException):
+        raise as_error(answer) from None
+    return _Namespace(answer)
+
+
+class _Namespace:
+    """Attributes as items of a dict."""
+
+    def __init__(self, space: dict[str, object]) -> None:
+        object.__setattr__(self, "_space", space)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        object.__getattribute__(self, "_space")[name] = value
+
+
+def stand_in(module: ModuleType) -> StandIn:
+    """Return what stands for a sensitive module in every table and namespace."""
+    proxy = StandIn(module.__name__)
+    for name in ("__spec__", "__path__", "__loader__"):
+        if name in vars(module):
+            ModuleType.__setattr__(proxy, name, vars(module)[name])
+    return proxy
+
+
+def _import(doors: Mapping[str, Any]) -> Callable[[Any], Any]:
+    watched = doors["watched"]
+
+    def make(original: Any) -> Any:  # noqa: ANN401
+        def __import__(  # noqa: A001, N807 - the builtin's own name
+            name: Any,  # noqa: ANN401
+            globals: Any = None,  # noqa: A002, ANN401 - the builtin's own names
+            locals: Any = None,  # noqa: A002, ANN401 - the builtin's own names
+            fromlist: Any = (),  # noqa: ANN401
+            level: Any = 0,  # noqa: ANN401
+        ) -> Any:  # noqa: ANN401
+            # A name that hides behind methods of its own is met again by the hook.
+            if level == 0 and name.partition(".")[0] in watched:
+                answer = doors["importing"](name)
+                if answer is not None:
+                    return for_library(answer, depth=3)
+            return original(name, globals, locals, fromlist, level)
+
+        return __import__
+
+    return make
+
+
+def _import_module(doors: Mapping[str, Any]) -> Callable[[Any], Any]:
+    def make(original: Any) -> Any:  # noqa: ANN401
+        def import_module(name: str, package: str | None = None) -> Any:  # noqa: ANN401
+            answer = doors["importing"](name)
+            if answer is not None:
+                return for_library(answer, depth=3)
+            return original(name, package)
+
+        return import_module
+
+    return make
+
+
+def _create(doors: Mapping[str, Any], verb: str) -> Callable[[Any], Any]:
+    def make(_original: Any) -> Any:  # noqa: ANN401
+        def create(spec: Any, _file: Any = None) -> Any:  # noqa: ANN401
+            answer = doors["create_module"](verb, spec.name, getattr(spec, "origin", None), spec)
+            if isinstance(answer, BaseException):
+                raise as_error(answer) from None
+            return answer()
+
+        return create
+
+    return make
+
+
+def for_library(answer: Warning, *, depth: int) -> ModuleType:
+    """Return a stand-in to a library that insists on the module; refuse it to everybody else.
+
+    The stand-in hands out nothing, so it does not matter who passes for a library.
+    """
+    root = answer.args[4]
+    if root not in SENSITIVE or not Callers.is_library(depth):
+        raise _refusal(answer, depth=depth + 1) from None
+    known = sys.modules.get(root)
+    return known if isinstance(known, StandIn) else StandIn(root)
+
+
+def _refusal(answer: Warning, *, depth: int) -> BaseException:
+    """Return the refusal as its reader expects it: a library's import simply fails."""
+    error = as_error(answer)
+    if Callers.is_library(depth):
+        return ModuleUnavailable(str(error), name=answer.args[4])
+    return error
+
+
+def import_patches(doors: Mapping[str, Any]) -> tuple[Replacement, ...]:
+    """Return the rows of this area."""
+    _doors.update(doors)
+    return (
+        Replacement("builtins", "__import__", _import(doors)),
+        Replacement("_imp", "create_builtin", _create(doors, "create_builtin"), everywhere=True),
+        Replacement("_imp", "create_dynamic", _create(doors, "create_dynamic"), everywhere=True),
+        Replacement("importlib", "import_module", _import_module(doors), everywhere=True),
+    )
+
+
+def replace_sensitive(modules: dict[str, Any]) -> None:
+    """Put stand-ins in the place of sensitive modules that are loaded already."""
+    for name in SENSITIVE:
+        module = sys.modules.get(name)
+        if module is None or isinstance(module, StandIn):
+            continue
+        modules[name] = module
+        proxy = stand_in(module)
+        sys.modules[name] = proxy
+        for holder in list(sys.modules.values()):
+            space = getattr(holder, "__dict__", None)
+            if isinstance(space, dict) and space.get(name) is module:
+                space[name] = proxy

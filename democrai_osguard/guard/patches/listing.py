@@ -1,0 +1,93 @@
+"""`os.scandir`: entries that are links answer about where they lead only as far as allowed."""
+
+from __future__ import annotations
+
+import os
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Self
+
+from democrai_osguard.guard.outcome import as_error
+from democrai_osguard.guard.wrappers import plain
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class LinkEntry:
+    """An entry that is a symbolic link: what it leads to is asked through `os`, and judged."""
+
+    __slots__ = ("_entry", "name", "path")
+
+    def __init__(self, entry: os.DirEntry[Any]) -> None:
+        self._entry = entry
+        self.name = entry.name
+        self.path = entry.path
+
+    def __fspath__(self) -> Any:  # noqa: ANN401
+        return self.path
+
+    def __repr__(self) -> str:
+        return f"<DirEntry {self.name!r}>"
+
+    def inode(self) -> int:
+        """Return the number of the link itself."""
+        return self._entry.inode()
+
+    def stat(self, *, follow_symlinks: bool = True) -> os.stat_result:
+        """Return what `os.stat` says, which may be a refusal."""
+        return os.stat(self.path, follow_symlinks=follow_symlinks)
+
+    def is_dir(self, *, follow_symlinks: bool = True) -> bool:
+        """Tell whether the link leads to a folder, as far as that may be known."""
+        return follow_symlinks and _leads(os.path.isdir, self.path)
+
+    def is_file(self, *, follow_symlinks: bool = True) -> bool:
+        """Tell whether the link leads to a file, as far as that may be known."""
+        return follow_symlinks and _leads(os.path.isfile, self.path)
+
+    def is_symlink(self) -> bool:
+        """Tell that this is a link."""
+        return True
+
+    def is_junction(self) -> bool:
+        """Tell that this is no junction."""
+        return False
+
+
+def _leads(probe: Callable[[Any], bool], path: Any) -> bool:  # noqa: ANN401
+    try:
+        return probe(path)
+    except PermissionError:
+        return False
+
+
+class Listing(chain):  # type: ignore[type-arg] # of entries
+    """An iterator over a folder that has been read; as C code, since folders are walked a lot."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        """Do nothing: the folder is closed already."""
+
+    def close(self) -> None:
+        """Do nothing: the folder is closed already."""
+
+
+def scandir_wrapper(door: Any, original: Any) -> Callable[..., Any]:  # noqa: ANN401
+    """Return what stands for `os.scandir`."""
+    with original("/") as probe:
+        plain_type = type(probe)
+
+    def scandir(path: Any = None) -> Any:  # noqa: ANN401
+        if path.__class__ is not str:
+            path = plain(path)
+        answer = door(path)
+        if isinstance(answer, BaseException):
+            raise as_error(answer) from None
+        if isinstance(answer, plain_type):
+            return answer
+        with answer[0] as entries:
+            return Listing([LinkEntry(e) if e.is_symlink() else e for e in entries])
+
+    return scandir

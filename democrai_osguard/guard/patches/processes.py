@@ -1,0 +1,144 @@
+"""Entry points that start processes, and the C functions beneath all of them."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from democrai_osguard.guard.outcome import as_error
+from democrai_osguard.guard.patches.rows import Replacement
+from democrai_osguard.guard.wrappers import plain
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+# Refused by the name that the caller used; what they start is judged further down.
+_ENTRY_POINTS = (
+    ("subprocess", "run", True),
+    ("subprocess", "call", True),
+    ("subprocess", "check_call", True),
+    ("subprocess", "check_output", True),
+    ("subprocess:Popen", "__init__", False),
+    ("os", "popen", True),
+    ("asyncio.subprocess", "create_subprocess_exec", True),
+    ("asyncio.subprocess", "create_subprocess_shell", True),
+)
+_LABELS = {
+    ("subprocess:Popen", "__init__"): "subprocess.Popen",
+    ("asyncio.subprocess", "create_subprocess_exec"): "asyncio.create_subprocess_exec",
+    ("asyncio.subprocess", "create_subprocess_shell"): "asyncio.create_subprocess_shell",
+}
+
+
+def _entry(doors: Mapping[str, Any], label: str) -> Callable[[Any], Any]:
+    def make(original: Any) -> Any:  # noqa: ANN401
+        def entry(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+            answer = doors["starting"](label)
+            if answer is not None:
+                raise as_error(answer) from None
+            return original(*args, **kwargs)
+
+        return entry
+
+    return make
+
+
+def _fork(doors: Mapping[str, Any], name: str) -> Callable[[Any], Any]:
+    return _entry(doors, f"os.{name}")
+
+
+def _fork_exec(doors: Mapping[str, Any]) -> Callable[[Any], Any]:
+    def make(_original: Any) -> Any:  # noqa: ANN401
+        def fork_exec(*args: Any) -> Any:  # noqa: ANN401
+            values = list(args)
+            values[0] = [plain(item) for item in values[0]]
+            values[1] = tuple(_as_bytes(item) for item in values[1])
+            if values[5] is not None:
+                values[5] = [_as_bytes(item) for item in values[5]]
+            return _out(doors["fork_exec"](tuple(values)))
+
+        return fork_exec
+
+    return make
+
+
+def _spawn(doors: Mapping[str, Any], name: str) -> Callable[[Any], Any]:
+    def make(_original: Any) -> Any:  # noqa: ANN401
+        def spawn(path: Any, argv: Any, env: Any, /, **kwargs: Any) -> Any:  # noqa: ANN401
+            values = (plain(path), [plain(item) for item in argv], _plain_mapping(env))
+            return _out(doors["spawn"](name, values, kwargs))
+
+        return spawn
+
+    return make
+
+
+def _execve(doors: Mapping[str, Any]) -> Callable[[Any], Any]:
+    def make(_original: Any) -> Any:  # noqa: ANN401
+        def execve(path: Any, argv: Any, env: Any) -> Any:  # noqa: ANN401
+            values = (plain(path), [plain(item) for item in argv], _plain_mapping(env))
+            return _out(doors["spawn"]("execve", values, {}))
+
+        return execve
+
+    return make
+
+
+def _execv(doors: Mapping[str, Any]) -> Callable[[Any], Any]:
+    def make(_original: Any) -> Any:  # noqa: ANN401
+        def execv(path: Any, argv: Any, /) -> Any:  # noqa: ANN401
+            # The form with an environment, so that the runtime's variables can be put in.
+            values = (plain(path), [plain(item) for item in argv], dict(os.environ))
+            return _out(doors["spawn"]("execve", values, {}))
+
+        return execv
+
+    return make
+
+
+def _system(doors: Mapping[str, Any]) -> Callable[[Any], Any]:
+    def make(_original: Any) -> Any:  # noqa: ANN401
+        def system(command: Any) -> Any:  # noqa: ANN401
+            return _out(doors["system"](os.fsdecode(plain(command))))
+
+        return system
+
+    return make
+
+
+def _out(answer: Any) -> Any:  # noqa: ANN401
+    if isinstance(answer, BaseException):
+        raise as_error(answer) from None
+    return answer
+
+
+def _as_bytes(item: Any) -> bytes:  # noqa: ANN401
+    return os.fsencode(plain(item))
+
+
+def _plain_mapping(env: Any) -> dict[Any, Any] | None:  # noqa: ANN401
+    if env is None:
+        return None  # this process's own, from 3.13 on
+    return {plain(key): plain(value) for key, value in env.items()}
+
+
+def process_patches(doors: Mapping[str, Any]) -> tuple[Replacement, ...]:
+    """Return the rows of this area."""
+    rows = [
+        Replacement(
+            owner, name, _entry(doors, _LABELS.get((owner, name), f"{owner}.{name}")), everywhere
+        )
+        for owner, name, everywhere in _ENTRY_POINTS
+    ]
+    makers = {
+        "posix_spawn": _spawn(doors, "posix_spawn"),
+        "posix_spawnp": _spawn(doors, "posix_spawnp"),
+        "execve": _execve(doors),
+        "execv": _execv(doors),
+        "system": _system(doors),
+        "fork": _fork(doors, "fork"),
+        "forkpty": _fork(doors, "forkpty"),
+    }
+    rows += [Replacement("posix", name, make, everywhere=True) for name, make in makers.items()]
+    rows.append(Replacement("_posixsubprocess", "fork_exec", _fork_exec(doors), everywhere=True))
+    return tuple(rows)

@@ -1,0 +1,141 @@
+"""Sockets and name look-ups: judged before the C code resolves a name or sends a byte."""
+
+from __future__ import annotations
+
+import _socket
+import os
+from operator import index
+from typing import TYPE_CHECKING, Any
+
+from democrai_osguard.guard.outcome import as_error
+from democrai_osguard.guard.patches.rows import Replacement
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+
+_EXACT = frozenset({str, int, bytes})
+# The C attribute: Python's property makes an enum of it, and a subclass may lie.
+_family = _socket.socket.family.__get__
+
+
+def plain_address(address: Any) -> Any:  # noqa: ANN401
+    """Return an address as exact values, so that what is judged is what is used."""
+    if address.__class__ is tuple:
+        for item in address:
+            if item.__class__ not in _EXACT:
+                break
+        else:
+            return address
+    if isinstance(address, (list, tuple)):
+        return tuple(plain_address(item) for item in address)
+    if isinstance(address, str):
+        return "".join((address,))  # noqa: FLY002 - joining calls no method of a subclass
+    if isinstance(address, (bytes, bytearray)):
+        return b"".join((address,))
+    if isinstance(address, int):
+        return index(address) + 0
+    return os.fspath(address) if hasattr(address, "__fspath__") else address
+
+
+def _connect(doors: Mapping[str, Any]) -> Callable[[Any], Any]:
+    token, watching = doors["token"], doors["watching"]
+
+    def make(original: Any) -> Any:  # noqa: ANN401
+        def connect(self: Any, address: Any) -> Any:  # noqa: ANN401
+            if token(None) is None and not watching():
+                return original(self, address)
+            address = plain_address(address)
+            answer = doors["connect"](_family(self), address)
+            if answer is not None:
+                raise as_error(answer) from None
+            return original(self, address)
+
+        return connect
+
+    return make
+
+
+def _sendto(doors: Mapping[str, Any]) -> Callable[[Any], Any]:
+    def make(original: Any) -> Any:  # noqa: ANN401
+        def sendto(self: Any, data: Any, *args: Any) -> Any:  # noqa: ANN401
+            *flags, address = args
+            address = plain_address(address)
+            answer = doors["connect"](_family(self), address)
+            if answer is not None:
+                raise as_error(answer) from None
+            return original(self, data, *flags, address)
+
+        return sendto
+
+    return make
+
+
+def _sendmsg(doors: Mapping[str, Any]) -> Callable[[Any], Any]:
+    def make(original: Any) -> Any:  # noqa: ANN401
+        def sendmsg(
+            self: Any,  # noqa: ANN401
+            buffers: Any,  # noqa: ANN401
+            ancdata: Any = (),  # noqa: ANN401
+            flags: Any = 0,  # noqa: ANN401
+            address: Any = None,  # noqa: ANN401
+        ) -> Any:  # noqa: ANN401
+            if address is None:
+                return original(self, buffers, ancdata, flags)
+            address = plain_address(address)
+            answer = doors["connect"](_family(self), address)
+            if answer is not None:
+                raise as_error(answer) from None
+            return original(self, buffers, ancdata, flags, address)
+
+        return sendmsg
+
+    return make
+
+
+def _getaddrinfo(doors: Mapping[str, Any]) -> Callable[[Any], Any]:
+    token, watching = doors["token"], doors["watching"]
+
+    def make(original: Any) -> Any:  # noqa: ANN401
+        def getaddrinfo(host: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+            if token(None) is None and not watching():
+                return original(host, *args, **kwargs)
+            host = plain_address(host) if host is not None else None
+            found = original(host, *args, **kwargs)
+            if host is not None and found[0][4][0] != host:  # an address needs no memory
+                doors["looked_up"](host, [item[4][0] for item in found if len(item[4]) > 1])
+            return found
+
+        return getaddrinfo
+
+    return make
+
+
+def _gethostbyname(
+    doors: Mapping[str, Any], pick: Callable[[Any], list[str]]
+) -> Callable[[Any], Any]:
+    def make(original: Any) -> Any:  # noqa: ANN401
+        def gethostbyname(hostname: Any) -> Any:  # noqa: ANN401
+            hostname = plain_address(hostname)
+            found = original(hostname)
+            doors["looked_up"](hostname, pick(found))
+            return found
+
+        return gethostbyname
+
+    return make
+
+
+def socket_patches(doors: Mapping[str, Any]) -> tuple[Replacement, ...]:
+    """Return the rows of this area."""
+    by_name = _gethostbyname(doors, lambda found: [found])
+    by_name_ex = _gethostbyname(doors, lambda found: list(found[2]))
+    return (
+        Replacement("socket:socket", "connect", _connect(doors)),
+        Replacement("socket:socket", "connect_ex", _connect(doors)),
+        Replacement("socket:socket", "sendto", _sendto(doors)),
+        Replacement("socket:socket", "sendmsg", _sendmsg(doors)),
+        Replacement("_socket", "getaddrinfo", _getaddrinfo(doors), everywhere=True),
+        Replacement("_socket", "gethostbyname", by_name, everywhere=True),
+        Replacement("_socket", "gethostbyname_ex", by_name_ex, everywhere=True),
+    )

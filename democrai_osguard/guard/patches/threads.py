@@ -1,0 +1,148 @@
+"""Work that is handed to somebody else to run: threads, pools, loops, signals, exits."""
+
+from __future__ import annotations
+
+from contextvars import copy_context
+from typing import TYPE_CHECKING, Any
+
+from democrai_osguard.guard.outcome import as_error
+from democrai_osguard.guard.patches.rows import Replacement
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+
+def runner(begin: Any, end: Any, token: Any, function: Any, args: Any, kwargs: Any) -> Any:  # noqa: ANN401, PLR0913, PLR0917 - the call's own parameters
+    """Run work under the guard of the code that handed it out, with nothing but its arguments."""
+    work = begin(token)
+    if work is not None:
+        function, args, kwargs = work
+    try:
+        return function(*args, **kwargs)
+    finally:
+        end()
+
+
+def bound(doors: Mapping[str, Any], function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the function tied to the active guard; itself where none is active."""
+    token = doors["carried"]()
+    if token is None:
+        return function
+    begin, end = doors["begin"], doors["end"]
+
+    def run(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+        return runner(begin, end, token, function, args, kwargs)
+
+    return run
+
+
+def thread_start(doors: Mapping[str, Any], name: str) -> Callable[..., Any]:
+    """Return what stands for a function of `_thread` that starts a thread."""
+
+    def start(function: Any, args: Any = (), kwargs: Any = None, **options: Any) -> Any:  # noqa: ANN401
+        if kwargs is not None:
+            options["kwargs"] = kwargs
+        answer = doors["start_thread"](name, function, args, options)
+        if isinstance(answer, BaseException):
+            raise as_error(answer) from None
+        return answer
+
+    return start
+
+
+def _submit(doors: Mapping[str, Any]) -> Callable[[Any], Any]:
+    begin, end = doors["begin"], doors["end"]
+
+    def make(original: Any) -> Any:  # noqa: ANN401
+        def submit(self: Any, fn: Any, /, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+            if doors["carried"]() is not None:
+                return original(
+                    self, bound(doors, _in_context(copy_context(), fn)), *args, **kwargs
+                )
+            # A worker may have been started by guarded work; ours must not run under its guard.
+            ticket = doors["ticket"](fn, args, kwargs)
+            if ticket is None:
+                return original(self, fn, *args, **kwargs)
+            return original(self, runner, begin, end, ticket, None, (), {})
+
+        return submit
+
+    return make
+
+
+def _in_context(context: Any, function: Any) -> Callable[..., Any]:  # noqa: ANN401
+    def run(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+        return context.run(function, *args, **kwargs)
+
+    return run
+
+
+def _first_bound(doors: Mapping[str, Any], position: int) -> Callable[[Any], Any]:
+    """Return a maker of functions that tie one argument, a callback, to the active guard."""
+
+    def make(original: Any) -> Any:  # noqa: ANN401
+        def register(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+            if len(args) > position and callable(args[position]):
+                values = list(args)
+                values[position] = bound(doors, values[position])
+                args = tuple(values)
+            return original(*args, **kwargs)
+
+        return register
+
+    return make
+
+
+def _handler(doors: Mapping[str, Any]) -> Callable[[Any], Any]:
+    def make(original: Any) -> Any:  # noqa: ANN401
+        def signal(signalnum: Any, handler: Any) -> Any:  # noqa: ANN401
+            if callable(handler) and doors["carried"]() is not None:
+                inner = bound(doors, handler)
+
+                def handle(number: int, _frame: object) -> Any:  # noqa: ANN401
+                    # The interrupted frame may be one of ours, so nobody gets it.
+                    return inner(number, None)
+
+                handler = handle
+            return original(signalnum, handler)
+
+        return signal
+
+    return make
+
+
+def _stamped(doors: Mapping[str, Any]) -> Callable[[Any], Any]:
+    def make(original: Any) -> Any:  # noqa: ANN401
+        def __init__(  # noqa: N807 - it replaces one
+            self: Any,  # noqa: ANN401
+            callback: Any,  # noqa: ANN401
+            args: Any,  # noqa: ANN401
+            loop: Any,  # noqa: ANN401
+            context: Any = None,  # noqa: ANN401
+        ) -> None:
+            doors["stamp"](context)
+            original(self, callback, args, loop, context)
+
+        return __init__
+
+    return make
+
+
+def _noted(doors: Mapping[str, Any]) -> Callable[[Any], Any]:
+    def make(original: Any) -> Any:  # noqa: ANN401
+        doors["runs_callbacks"](original.__code__)
+        return original
+
+    return make
+
+
+def thread_patches(doors: Mapping[str, Any]) -> tuple[Replacement, ...]:
+    """Return the rows of this area."""
+    return (
+        Replacement("concurrent.futures.thread:ThreadPoolExecutor", "submit", _submit(doors)),
+        Replacement("asyncio.events:Handle", "__init__", _stamped(doors)),
+        Replacement("asyncio.events:Handle", "_run", _noted(doors)),
+        Replacement("atexit", "register", _first_bound(doors, 0), everywhere=True),
+        Replacement("weakref:finalize", "__init__", _first_bound(doors, 2)),
+        Replacement("_signal", "signal", _handler(doors), everywhere=True),
+    )

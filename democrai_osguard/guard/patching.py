@@ -1,0 +1,130 @@
+"""Wrapping everything that the tables name, at installation."""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+from democrai_osguard.guard import wrappers
+from democrai_osguard.guard.patches.databases import database_patches
+from democrai_osguard.guard.patches.environment import EnvironmentData
+from democrai_osguard.guard.patches.files import FILE_CALLS, PROBES, SILENT_OPENERS
+from democrai_osguard.guard.patches.http import http_patches
+from democrai_osguard.guard.patches.imports import import_patches, replace_sensitive
+from democrai_osguard.guard.patches.listing import scandir_wrapper
+from democrai_osguard.guard.patches.processes import process_patches
+from democrai_osguard.guard.patches.rows import Replacement
+from democrai_osguard.guard.patches.sockets import socket_patches
+from democrai_osguard.guard.patches.threads import runner, thread_patches, thread_start
+from democrai_osguard.guard.patches.websockets import websocket_patches
+from democrai_osguard.guard.replacing import dress
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from types import ModuleType
+
+_THREAD_STARTS = ("start_new_thread", "start_joinable_thread")
+_SPAWNERS = ("posix_spawn", "posix_spawnp", "execve", "system")
+
+
+def calls(sealed: Mapping[str, ModuleType], doors: Mapping[str, Any]) -> list[tuple[Any, Any]]:
+    """Return C functions that are replaced under every name they have, with their wrappers."""
+    import _io  # noqa: PLC0415 - loaded only where it is needed
+    import posix  # noqa: PLC0415 - loaded only where it is needed
+
+    token, watching = doors["token"], doors["watching"]
+    pairs = [
+        (_io.open, wrappers.open_wrapper(_io.open, doors["open"], token, watching)),
+        (posix.stat, wrappers.stat_wrapper(doors["quick_stat"], doors["stat"])),
+        (posix.lstat, wrappers.lstat_wrapper(doors["stat"])),
+        (posix.open, wrappers.os_open_wrapper(posix.open, doors["os_open"], token, watching)),
+        (posix.access, wrappers.access_wrapper(doors["access"])),
+        (posix.scandir, scandir_wrapper(doors["listing"], posix.scandir)),
+    ]
+    for row in FILE_CALLS:
+        original = getattr(posix, row.name, None)
+        if original is not None:
+            sealed["files"].ORIGINALS[row.name] = original
+            pairs.append((original, wrappers.call_wrapper(row, doors["call"])))
+    _keep_spawners(sealed)
+    pairs += _threads(sealed, doors)
+    return [(original, dress(wrapper, original)) for original, wrapper in pairs]
+
+
+def _keep_spawners(sealed: Mapping[str, ModuleType]) -> None:
+    """Keep the originals that start processes; their wrappers are rows of their own."""
+    import _posixsubprocess  # noqa: PLC0415 - loaded only where it is needed
+    import posix  # noqa: PLC0415 - loaded only where it is needed
+
+    kept = sealed["processes"].ORIGINALS
+    kept["fork_exec"] = _posixsubprocess.fork_exec
+    for name in _SPAWNERS:
+        kept[name] = getattr(posix, name)
+
+
+def _threads(sealed: Mapping[str, ModuleType], doors: Mapping[str, Any]) -> list[tuple[Any, Any]]:
+    import _thread  # noqa: PLC0415 - loaded only where it is needed
+
+    work = sealed["threads"]
+    work.ORIGINALS["partial"] = functools.partial
+    work.RUNNER.extend((runner, doors["begin"], doors["end"]))
+    work.RUNNER_CODE.append(runner.__code__)
+    pairs = []
+    for name in _THREAD_STARTS:
+        original = getattr(_thread, name, None)
+        if original is not None:
+            work.ORIGINALS[name] = original
+            pairs.append((original, thread_start(doors, name)))
+    alias = _thread.start_new  # an old name of the same function
+    if alias is not _thread.start_new_thread:
+        pairs.append((alias, pairs[0][1]))
+    return pairs
+
+
+def rows(doors: Mapping[str, Any]) -> list[Replacement]:
+    """Return every row that replaces an attribute, of libraries that may come later too."""
+    found = [
+        *process_patches(doors),
+        *thread_patches(doors),
+        *socket_patches(doors),
+        *http_patches(doors),
+        *websocket_patches(doors),
+        *database_patches(doors),
+        *import_patches(doors),
+    ]
+    for owner, name, look, test in PROBES:
+        found.append(Replacement(owner, name, _probe(look, test), everywhere=True))
+    for owner, name, operation, position in SILENT_OPENERS:
+        found.append(Replacement(owner, name, _silent(doors, operation, position), everywhere=True))
+    found.append(Replacement("posixpath", "realpath", _realpath(doors), everywhere=True))
+    return found
+
+
+def _probe(look: str, test: Any) -> Any:  # noqa: ANN401
+    return lambda _original: wrappers.probe_wrapper(look, test)
+
+
+def _silent(doors: Mapping[str, Any], operation: str, position: int) -> Any:  # noqa: ANN401
+    return lambda original: wrappers.checked(original, doors["check"], operation, position)
+
+
+def _realpath(doors: Mapping[str, Any]) -> Any:  # noqa: ANN401
+    return lambda original: wrappers.realpath_wrapper(original, doors["real_path"])
+
+
+def wrap_environment(sealed: Mapping[str, ModuleType], doors: Mapping[str, Any]) -> None:
+    """Move the dict inside `os.environ` behind a door."""
+    inner: Any = os.environ._data  # type: ignore[attr-defined]  # noqa: SLF001 - there is no public name for it
+    sealed["environment"].LIVE[0] = inner
+    data = EnvironmentData(doors)
+    os.environ._data = data  # type: ignore[attr-defined]  # noqa: SLF001 - there is no public name for it
+    os.environb._data = data  # type: ignore[attr-defined]  # noqa: SLF001 - there is no public name for it
+
+
+def wrap_modules(sealed: Mapping[str, ModuleType]) -> None:
+    """Put stand-ins in the place of sensitive modules that are loaded."""
+    replace_sensitive(sealed["imports"].MODULES)
+    for name in ("_interpreters", "_xxsubinterpreters"):
+        sys.modules.pop(name, None)

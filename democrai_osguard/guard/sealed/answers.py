@@ -1,0 +1,100 @@
+"""The answer about one act: rules first looked up as plain sets, then the approval service.
+
+What the rules of a whole chain allow was computed when the guard was entered, so that no class
+takes part here. The service is asked once per identity and activation.
+"""
+
+from __future__ import annotations
+
+from posix import fspath
+from typing import TYPE_CHECKING, Any
+
+from democrai_osguard.guard.sealed.core import MISSING, State, unguarded
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+# The approval service, as a public function behind plain values; empty where there is none.
+ASK: list[Callable[..., Any]] = []
+PROTECTED: list[tuple[str, ...]] = [()]  # prefixes of files that no rule opens
+_NEVER = ("/proc/self/mem", "/proc/self/task/", "/proc/kcore", "/proc/kmsg", "/dev/mem")
+_ROOM = 16_384
+
+
+def covered(roots: frozenset[str], path: str) -> bool:
+    """Tell whether a path is one of the roots or lies beneath one."""
+    while path not in roots:
+        cut = path.rfind("/")
+        if cut <= 0:
+            return "/" in roots
+        path = path[:cut]
+    return True
+
+
+def refusal(state: State, code: str, operation: str | None, target: str, why: str = "") -> Warning:
+    """Return a refusal as plain values; outside it becomes an exception of its own type."""
+    return Warning(code, state.kind, state.subject, operation, target, state.chain, why)
+
+
+def about_path(state: State, operation: str, path: str) -> Warning | None:
+    """Return None where the act on a normal path is allowed, else the refusal."""
+    key = operation, path
+    known = state.answers.get(key, MISSING)
+    if known is not MISSING:
+        return known  # type: ignore[no-any-return] # what was stored below
+    if is_protected(path):
+        return refusal(state, _code(operation), operation, path, "it belongs to the guard itself")
+    declared = covered(state.roots.get(operation, frozenset()), path)
+    answer = None
+    if ASK:
+        answer = consult(state, "filesystem", operation, path, declared=declared)
+    elif not declared:
+        answer = refusal(state, _code(operation), operation, path)
+    return remember(state, key, answer)
+
+
+def consult(  # noqa: PLR0913 - the call's own parameters
+    state: State, resource: str, operation: str, target: str, *, declared: bool, code: str = ""
+) -> Warning | None:
+    """Ask the service, which may deny what is declared and approve what is not."""
+    try:
+        verdict = unguarded(state, ASK[0], state.token, resource, operation, target, declared)
+    except Exception as error:  # noqa: BLE001 - handed on without our frames
+        text = f"{type(error).__name__}: {error}"
+        return refusal(state, "sandbox_external_access_check_failed", operation, target, text)
+    if verdict is True:
+        return None
+    why = verdict if type(verdict) is str else ""
+    return refusal(state, code or _code(operation), operation, target, why)
+
+
+def remember(state: State, key: object, answer: Warning | None) -> Warning | None:
+    """Keep an answer for the rest of the activation, but never a failure to find out."""
+    if answer is None or answer.args[0] != "sandbox_external_access_check_failed":
+        if len(state.answers) > _ROOM:
+            state.answers.clear()
+        state.answers[key] = answer
+    return answer
+
+
+def is_protected(path: str) -> bool:
+    """Tell whether a path is the guard's own: its database and key, or this process's memory."""
+    if path.startswith(PROTECTED[0]):
+        return True
+    return path.startswith(_NEVER) and (not path.startswith("/proc/self/task/") or _is_mem(path))
+
+
+def _is_mem(path: str) -> bool:
+    return path.endswith("/mem")
+
+
+def _code(operation: str) -> str:
+    if operation == "execute":
+        return "sandbox_filesystem_execute_denied"
+    return "sandbox_filesystem_denied"
+
+
+def as_text(path: str | bytes) -> str:
+    """Return a path argument as text."""
+    plain = fspath(path)
+    return plain if isinstance(plain, str) else plain.decode("utf-8", "surrogateescape")

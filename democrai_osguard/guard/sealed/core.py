@@ -1,0 +1,235 @@
+"""Which guard holds here: tokens in a context variable, states behind them, owners on the stack.
+
+The variable carries a token without power; the state that it stands for is only in this module.
+A context without a token is not free by itself: a frame on the stack that runs guarded work, or
+code that was loaded under a guard, brings its state along.
+"""
+
+from __future__ import annotations
+
+from _thread import LockType, allocate_lock, get_ident
+from contextvars import Context, ContextVar
+from gc import disable as stop_collecting
+from gc import enable as start_collecting
+from gc import isenabled as collecting
+from sys import _getframe, getrefcount
+from types import CodeType, FrameType, SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+State = SimpleNamespace  # fields: see `activation.new_state`
+
+VAR: ContextVar[Any] = ContextVar("democrai_osguard")
+MISSING = object()
+STATES: dict[LockType, State] = {}
+OWNERS: dict[FrameType, LockType] = {}  # frames that run guarded work, while they do
+BUSY_THREADS: dict[int, int] = {}  # how many of those frames each thread has
+LOOP_THREADS: set[int] = set()  # threads whose event loop has run guarded work
+MARKED: dict[str, LockType] = {}  # files whose code was loaded under a guard
+WATCH: list[bool] = []  # filled while any of the three above has something to look for
+EXPECTED: dict[int, bool] = {}  # threads in which `here` is about to look
+HERE: list[CodeType] = []  # the code of `here`, from installation on
+HANDLE_RUN: list[CodeType] = []  # asyncio's frame that runs a callback in its own context
+TRUSTED_ROOTS: list[tuple[str, ...]] = [()]
+
+get = VAR.get
+_SPARE_REFERENCES = 3  # the table, the loop variable and the call that counts
+_MARKED_DEPTH = 16  # frames that are asked which file they come from
+
+
+def text_of(value: Any) -> str | None:  # noqa: ANN401
+    """Return text or bytes as exact text, None for anything else; no method of it is called."""
+    if isinstance(value, str):
+        return "".join((value,))  # noqa: FLY002 - joining calls no method of a subclass
+    if isinstance(value, (bytes, bytearray)):
+        return b"".join((value,)).decode("utf-8", "surrogateescape")
+    return None
+
+
+def new_token() -> LockType:
+    """Return a token: hashed by identity, impossible to forge, nothing inside."""
+    return allocate_lock()
+
+
+def current() -> State | None:
+    """Return the state that holds for the calling code, None where no guard does."""
+    token = get(MISSING)
+    if token is MISSING:
+        return on_stack() if WATCH else None
+    state = state_of(token)
+    return marked_on_stack() if state.bypass else state
+
+
+def state_of(token: object) -> State:
+    """Return the state of a token; whatever else was put in its place closes everything."""
+    # The type first: an object with a __hash__ or __eq__ of its own could pass for a token.
+    if type(token) is LockType:
+        return STATES.get(token, CLOSED)
+    return CLOSED
+
+
+def here() -> FrameType | None:
+    """Return the frame of the caller, past the hook, which lets pass exactly this look.
+
+    No finalizer runs between the note and the look, because collection is off; nor a signal
+    handler, because nothing is called between them.
+    """
+    ident, collects = get_ident(), collecting()
+    stop_collecting()
+    EXPECTED[ident] = True
+    frame = _getframe(0)
+    if collects:
+        start_collecting()
+    return frame.f_back
+
+
+def is_own_look(frame: FrameType) -> bool:
+    """Tell whether a look at this frame is the one that `here` has just noted."""
+    return EXPECTED.pop(get_ident(), False) and frame.f_code is HERE[0]
+
+
+def on_stack() -> State | None:
+    """Return the state of the nearest frame that runs guarded work, or was loaded under one."""
+    ident = get_ident()
+    if ident in BUSY_THREADS or ident in LOOP_THREADS:
+        found = _owner_on_stack()
+        if found is not None:
+            return found
+    return marked_on_stack() if MARKED else None
+
+
+def _owner_on_stack() -> State | None:
+    frame = here()
+    while frame is not None:
+        token = OWNERS.get(frame)
+        if token is not None:
+            state = state_of(token)
+            return None if state.bypass else state
+        if HANDLE_RUN and frame.f_code is HANDLE_RUN[0]:
+            return _of_handle(frame)
+        frame = frame.f_back
+    return None
+
+
+def _of_handle(frame: FrameType) -> State | None:
+    """Return the state of the context in which an event loop runs this callback."""
+    context = getattr(frame.f_locals.get("self"), "_context", None)
+    token = context.get(VAR, MISSING) if type(context) is Context else MISSING
+    return None if token is MISSING else state_of(token)
+
+
+def marked_on_stack() -> State | None:
+    """Return the state under which code among the nearest frames was loaded."""
+    frame = here()
+    for _ in range(_MARKED_DEPTH):
+        if frame is None or not MARKED:
+            return None
+        token = MARKED.get(frame.f_code.co_filename)
+        if token is not None:
+            return state_of(token)
+        frame = frame.f_back
+    return None
+
+
+def mark(filename: str, state: State) -> None:
+    """Remember that code of this file belongs to the subject of this state."""
+    if not filename.startswith(TRUSTED_ROOTS[0]) and filename not in MARKED:
+        MARKED[filename] = state.token
+        watch()
+
+
+def own(frame: FrameType, token: LockType) -> None:
+    """Note that everything above this frame is guarded work."""
+    OWNERS[frame] = token
+    ident = get_ident()
+    BUSY_THREADS[ident] = BUSY_THREADS.get(ident, 0) + 1
+    watch()
+
+
+def disown(frame: FrameType, previous: LockType | None) -> None:
+    """Take a frame's note back, or restore the one of the guard around."""
+    if previous is None:
+        OWNERS.pop(frame, None)
+    else:
+        OWNERS[frame] = previous
+    ident = get_ident()
+    count = BUSY_THREADS.get(ident, 0) - 1
+    if count > 0:
+        BUSY_THREADS[ident] = count
+    else:
+        BUSY_THREADS.pop(ident, None)
+        watch()
+
+
+def watch() -> None:
+    """Say in one place whether a context without a token may still be guarded."""
+    WATCH[:] = [True] if MARKED or BUSY_THREADS or LOOP_THREADS else []
+
+
+def shielded(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the function with its exceptions handed out as values, without our frames."""
+
+    def call(*args: Any) -> Any:  # noqa: ANN401
+        try:
+            return function(*args)
+        except BaseException as error:  # noqa: BLE001 - handed on without our frames
+            error.__traceback__ = error.__context__ = error.__cause__ = None
+            return error
+
+    return call
+
+
+def unguarded(state: State, function: Callable[..., Any], *args: Any) -> Any:  # noqa: ANN401
+    """Call the runtime's own code as if no guard were active."""
+    free = SimpleNamespace(**vars(state))
+    free.bypass, free.token = True, new_token()
+    STATES[free.token] = free
+    before = VAR.set(free.token)
+    try:
+        return function(*args)
+    finally:
+        VAR.reset(before)
+        STATES.pop(free.token, None)
+
+
+def sweep(closed: list[LockType]) -> None:
+    """Forget states whose guard was left and whose token nobody carries any more."""
+    for token in closed[:]:
+        # The table's key, its value's `token`, this list's entry and the copy's.
+        if getrefcount(token) <= _SPARE_REFERENCES + 3:
+            STATES.pop(token, None)
+            closed.remove(token)
+
+
+CLOSED = SimpleNamespace(
+    token=new_token(),
+    bypass=False,
+    subject="unknown",
+    kind="core",
+    chain=("core:unknown",),
+    roots={},
+    dependencies=frozenset(),
+    network=None,
+    hosts=None,
+    http=None,
+    flat=(),
+    runtime={},
+    policy=None,
+    seen={},
+    fresh=set(),
+    named=set(),
+    change=-1,
+    until=0.0,
+    answers={},
+    places={},
+    reached={},
+    names={},
+    imports=frozenset(),
+    subprocess=False,
+    identity=(None, None, None),
+    allow_chain=(),
+    passes=(),
+)
+STATES[CLOSED.token] = CLOSED

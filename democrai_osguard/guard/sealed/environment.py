@@ -1,0 +1,37 @@
+"""The process's environment: `DEMOCRAI_*` belongs to the runtime, everything else is free."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from democrai_osguard.guard.sealed.answers import refusal
+from democrai_osguard.guard.sealed.core import State, current, text_of
+
+OWNED = "DEMOCRAI_"
+LIVE: list[dict[bytes, bytes]] = [{}]  # the dict inside os.environ, from installation on
+
+
+def about_variable(state: State, name: object) -> Warning | None:
+    """Return the refusal of a change to a variable of the runtime."""
+    text = text_of(name)
+    if text is None or text.startswith(OWNED):
+        return refusal(state, "sandbox_env_denied", None, text or "an odd name")
+    return None
+
+
+def act(verb: str, key: Any, value: Any = None) -> Any:  # noqa: ANN401
+    """Do to the inner mapping what its outside is asked for."""
+    data = LIVE[0]
+    if verb == "get":
+        return data.get(key)
+    if verb == "list":
+        return list(data)
+    state = current()
+    answer = None if state is None else about_variable(state, key)
+    if answer is not None:
+        return answer
+    if verb == "set":
+        data[key] = value
+    else:
+        data.pop(key, None)
+    return None

@@ -1,0 +1,132 @@
+"""Paths that only the interpreter reports: judged by their names, for the hook's side."""
+
+from __future__ import annotations
+
+from posix import readlink
+from typing import Any
+
+from democrai_osguard.guard.sealed.answers import about_path, refusal
+from democrai_osguard.guard.sealed.core import State, current, text_of
+from democrai_osguard.guard.sealed.files import there
+from democrai_osguard.guard.sealed.opening import (
+    O_ACCMODE,
+    O_CREAT,
+    O_NOFOLLOW,
+    O_RDWR,
+    as_refusal,
+    check,
+    exists,
+    needed,
+)
+from democrai_osguard.guard.sealed.paths import absolute, resolve
+
+ODD = "a path that is neither text nor bytes"
+_STANDARD = 2  # 0, 1 and 2 are everybody's
+
+
+def event_path(state: State, operation: str, path: object, *, follow: bool) -> Warning | None:
+    """Judge a path of an audit event that no wrapper has seen: the hook's side."""
+    try:
+        text = _descriptor_path(path) if type(path) is int else text_of(path)
+        if text is None and path is not None:
+            return refusal(state, "sandbox_filesystem_denied", operation, ODD)
+        if not text or (type(path) is int and not text.startswith("/")):
+            return None
+        place = resolve(absolute(text), follow=follow)
+        if operation == "write":
+            operation = "modify" if there(place) else "create"
+        return about_path(state, operation, place)
+    except Warning as error:
+        return as_refusal(error, state)
+    except OSError:
+        return None
+
+
+def _descriptor_path(descriptor: int) -> str:
+    return readlink(f"/proc/self/fd/{descriptor}").removesuffix(" (deleted)")
+
+
+def event_database(state: State, database: object) -> Warning | None:
+    """Judge the file behind a SQLite database, which may be a name, bytes or a `file:` URI."""
+    text = text_of(database)
+    if text is None:
+        return refusal(state, "sandbox_filesystem_denied", "read", ODD)
+    if text in {"", ":memory:"}:
+        return None
+    reads_only = False
+    if text.startswith("file:"):
+        path, _, query = text[5:].partition("#")[0].partition("?")
+        if "mode=memory" in query or path in {"", ":memory:"}:
+            return None
+        reads_only = "mode=ro" in query.split("&") or "immutable=1" in query.split("&")
+        text = _unescaped(path)
+    answer = event_path(state, "read", text, follow=True)
+    if answer is None and not reads_only:
+        answer = event_path(state, "write", text, follow=True)
+    return answer
+
+
+def _unescaped(path: str) -> str:
+    """Return the path of a `file:` URI as SQLite reads it."""
+    path = path.removeprefix("//localhost") if path.startswith("//") else path
+    path = path[2:] if path.startswith("///") else path
+    first, *parts = path.split("%")
+    raw = first.encode("utf-8", "surrogateescape")
+    for part in parts:
+        try:
+            raw += bytes([int(part[:2], 16)]) + part[2:].encode("utf-8", "surrogateescape")
+        except ValueError:
+            raw += b"%" + part.encode("utf-8", "surrogateescape")
+    return raw.decode("utf-8", "surrogateescape")
+
+
+def check_call(operation: str, path: Any) -> Warning | None:  # noqa: ANN401
+    """Judge one path for a call that opens it below Python."""
+    state = current()
+    if state is None or path is None:
+        return None
+    return event_path(state, operation, path, follow=True)
+
+
+def database(name: str) -> Warning | None:
+    """Judge a database that is attached to an open connection."""
+    state = current()
+    return None if state is None else event_database(state, name)
+
+
+def event_open(state: State, path: object, flags: object) -> Warning | None:
+    """Judge an `open` that no wrapper has seen: the hook's side."""
+    number = flags if type(flags) is int else O_RDWR | O_CREAT
+    try:
+        _judge_event(state, path, number)
+    except Warning as answer:
+        return as_refusal(answer, state)
+    return None
+
+
+def _judge_event(state: State, path: object, flags: int) -> None:
+    if type(path) is int:
+        _judge_descriptor(state, path, flags)
+        return
+    text = text_of(path)
+    if text is None:
+        # An object that names a path may name another one the next time it is asked.
+        raise refusal(state, "sandbox_filesystem_denied", needed(flags, exists=True)[0], ODD)
+    if text:
+        follow = not flags & O_NOFOLLOW
+        place = resolve(absolute(text), follow=follow)
+        present = not flags & O_CREAT or exists(place)
+        check(state, needed(flags, exists=present), place)
+
+
+def _judge_descriptor(state: State, descriptor: int, flags: int) -> None:
+    """Judge a descriptor that is made into a file: what it is open on counts."""
+    if descriptor <= _STANDARD:
+        return
+    try:
+        place = readlink(f"/proc/self/fd/{descriptor}")
+    except OSError:
+        return
+    if place.startswith("/"):
+        place = place.removesuffix(" (deleted)")
+        check(state, needed(flags & O_ACCMODE, exists=True), resolve(place, follow=False))

@@ -1,0 +1,310 @@
+"""The second net: what the interpreter itself reports, whoever called and by whichever name.
+
+One table maps each event to its judge. Events that a wrapper has already judged pass at once.
+"""
+
+from __future__ import annotations
+
+from _socket import socket as raw_socket
+from _thread import get_ident
+from collections.abc import Callable
+from types import CodeType
+from typing import TYPE_CHECKING, Any
+
+from democrai_osguard.guard.sealed import environment, events, imports, network, processes
+from democrai_osguard.guard.sealed.activation import RUNTIME_FILES
+from democrai_osguard.guard.sealed.answers import refusal
+from democrai_osguard.guard.sealed.core import (
+    State,
+    current,
+    here,
+    is_own_look,
+    mark,
+    text_of,
+    unguarded,
+)
+from democrai_osguard.guard.sealed.opening import PASSES
+from democrai_osguard.guard.sealed.threads import STARTING
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+Args = tuple[Any, ...]
+Judge = Callable[[State, Args], Warning | None]
+
+FRAME_ATTRIBUTES = frozenset({"tb_frame", "gi_frame", "cr_frame", "ag_frame"})
+FUNCTION_ATTRIBUTES = frozenset({"__code__", "__defaults__", "__kwdefaults__"})
+SEALED = "democrai_osguard sealed"  # a name in the namespaces whose frames nobody sees
+GENUINE: list[Callable[[CodeType], bool]] = []  # whether code is what its file says
+_holds = dict.__contains__
+_family = raw_socket.family.__get__
+_reading: set[int] = set()  # threads in which we look at a traceback ourselves
+_INJECTS_INPUT = frozenset({0x5412, 0x541C})  # TIOCSTI, TIOCLINUX
+
+
+def judge(event: str, args: Args) -> Warning | None:
+    """Return the refusal of an event, None where it may go on."""
+    if PASSES and _has_passed(event, args):
+        return None
+    if event == "sys._getframe":
+        if is_own_look(args[0]):
+            return None
+    elif event == "object.__getattr__" and args[1] not in FRAME_ATTRIBUTES:
+        return _protected_function(args) if args[1] in FUNCTION_ATTRIBUTES else None
+    state = current()
+    return None if state is None else JUDGES[event](state, args)
+
+
+def _has_passed(event: str, args: Args) -> bool:
+    """Tell whether a wrapper has judged exactly this and is about to do it."""
+    passed = PASSES.get(get_ident())
+    if passed is None:
+        return False
+    if event == "open":
+        return passed[0] is args[0] and passed[1] == bool(args[2] & 3)
+    return passed[0] == event
+
+
+def _path(operation: str, *, follow: bool = True, position: int = 0) -> Judge:
+    def judge_path(state: State, args: Args) -> Warning | None:
+        return events.event_path(state, operation, args[position], follow=follow)
+
+    return judge_path
+
+
+def _two(first: Judge, second: Judge) -> Judge:
+    def judge_both(state: State, args: Args) -> Warning | None:
+        return first(state, args) or second(state, args)
+
+    return judge_both
+
+
+def _never(event: str) -> Judge:
+    def judge_never(state: State, _args: Args) -> Warning | None:
+        return refusal(state, "sandbox_introspection_denied", None, event)
+
+    return judge_never
+
+
+def _frames(state: State, args: Args) -> Warning | None:
+    """Refuse a look at frames that are ours, or at any while one of ours is on the stack."""
+    ident = get_ident()
+    if ident in _reading:
+        return None
+    frame = here()
+    for _ in range(2):  # past this judge and the one that called it, to the hook
+        frame = None if frame is None else frame.f_back
+    if len(args) > 1 and args[1] == "tb_frame" and _is_ours(_frame_of(args[0], ident)):
+        return refusal(state, "sandbox_introspection_denied", None, "frames")
+    while frame is not None:
+        if _is_ours(frame):
+            return refusal(state, "sandbox_introspection_denied", None, "frames")
+        frame = frame.f_back
+    return None
+
+
+def _frame_of(traceback: Any, ident: int) -> FrameType | None:  # noqa: ANN401
+    _reading.add(ident)
+    try:
+        return traceback.tb_frame  # type: ignore[no-any-return]
+    finally:
+        _reading.discard(ident)
+
+
+def _is_ours(frame: FrameType | None) -> bool:
+    # dict's own method: the globals of a frame may be of a class that lies.
+    return frame is not None and _holds(frame.f_globals, SEALED)
+
+
+def _protected_function(args: Args) -> Warning | None:
+    """Refuse a look into the functions that stand before the originals."""
+    space = getattr(args[0], "__globals__", None)
+    name = space.get("__name__") if type(space) is dict else None
+    if not isinstance(name, str) or not name.startswith("democrai_osguard.guard"):
+        return None
+    state = current()
+    if state is None:
+        return None
+    return refusal(state, "sandbox_introspection_denied", None, str(args[1]))
+
+
+def _set_attribute(state: State, args: Args) -> Warning | None:
+    if args[1] not in FUNCTION_ATTRIBUTES:
+        return None
+    return _protected_function(args) or _new_function(state, args[2:] or (None,))
+
+
+def _executed(state: State, args: Args) -> Warning | None:
+    code = args[0]
+    if type(code) is not CodeType:
+        return None
+    if _is_runtime(code) and not unguarded(state, GENUINE[0], code):
+        return refusal(state, "sandbox_guard_denied", None, "code under a false name")
+    mark(text_of(code.co_filename) or "", state)
+    return None
+
+
+def _is_runtime(code: Any) -> bool:  # noqa: ANN401
+    name = text_of(code.co_filename) if type(code) is CodeType else None
+    return name is not None and name.startswith(RUNTIME_FILES[0])
+
+
+def _new_function(state: State, args: Args) -> Warning | None:
+    """Refuse a function made of code that passes for the runtime's own."""
+    if _is_runtime(args[0]):
+        return refusal(state, "sandbox_guard_denied", None, "code under a false name")
+    return None
+
+
+def _import(state: State, args: Args) -> Warning | None:
+    name = text_of(args[0]) or ""
+    if (get_ident(), name) in imports.CREATING:
+        imports.CREATING.discard((get_ident(), name))  # once
+        return None
+    return imports.about_import(state, name) or imports.about_native(state, name, args[1])
+
+
+def _native(state: State, _args: Args) -> Warning | None:
+    return imports.native_call(state)
+
+
+def _interpreter(state: State, _args: Args) -> Warning | None:
+    return refusal(state, "sandbox_module_denied", None, "_interpreters")
+
+
+def _database(state: State, args: Args) -> Warning | None:
+    return events.event_database(state, args[0])
+
+
+def _extension(state: State, args: Args) -> Warning | None:
+    if len(args) > 1 and args[1] is False:
+        return None
+    return refusal(state, "sandbox_module_denied", None, "sqlite3 extensions")
+
+
+def _started(entry: str) -> Judge:
+    def judge_start(state: State, args: Args) -> Warning | None:
+        program = args[0] if args else None
+        return processes.event(state, entry, program)
+
+    return judge_start
+
+
+def _system(state: State, _args: Args) -> Warning | None:
+    return processes.event(state, "os.system", None)
+
+
+def _variable(state: State, args: Args) -> Warning | None:
+    return environment.about_variable(state, args[0])
+
+
+def _new_socket(state: State, args: Args) -> Warning | None:
+    return network.new_socket(state, args[0], args[1], args[2], raw_socket)
+
+
+def _address(state: State, args: Args) -> Warning | None:
+    if args[1] is None:
+        return None
+    return network.about_address(state, _family(args[0]), args[1])
+
+
+def _bind(state: State, args: Args) -> Warning | None:
+    return network.bind(state, _family(args[0]), args[1])
+
+
+def _lookup(state: State, args: Args) -> Warning | None:
+    host = args[0][0] if type(args[0]) is tuple else args[0]
+    return network.lookup(state, host)
+
+
+def _ioctl(state: State, args: Args) -> Warning | None:
+    if args[1] in _INJECTS_INPUT:
+        return refusal(state, "sandbox_introspection_denied", None, "fcntl.ioctl")
+    return None
+
+
+def _thread(state: State, args: Args) -> Warning | None:
+    if any(args[0] is starter for starter in STARTING):
+        return None
+    return refusal(state, "sandbox_guard_denied", None, "a thread past its wrapper")
+
+
+_WRITE = _path("modify")
+_WRITE_NAME = _path("modify", follow=False)
+_READ = _path("read")
+
+JUDGES: dict[str, Judge] = {
+    "open": lambda state, args: events.event_open(state, args[0], args[2]),
+    "os.listdir": _READ,
+    "os.scandir": _READ,
+    "os.chdir": _READ,
+    "os.getxattr": _READ,
+    "os.listxattr": _READ,
+    "os.setxattr": _WRITE,
+    "os.removexattr": _WRITE,
+    "os.chmod": _WRITE,
+    "os.chown": _WRITE_NAME,
+    "os.utime": _WRITE,
+    "os.truncate": _WRITE,
+    "os.mkdir": _path("create", follow=False),
+    "os.rmdir": _path("delete", follow=False),
+    "os.remove": _path("delete", follow=False),
+    "os.rename": _two(_path("delete", follow=False), _path("write", follow=False, position=1)),
+    "os.link": _two(_path("read", follow=False), _path("create", follow=False, position=1)),
+    "os.symlink": _path("create", follow=False, position=1),
+    "sqlite3.connect": _database,
+    "sqlite3.enable_load_extension": _extension,
+    "sqlite3.load_extension": _extension,
+    "subprocess.Popen": _started("subprocess.Popen"),
+    "_posixsubprocess.fork_exec": _started("_posixsubprocess.fork_exec"),
+    "os.posix_spawn": _started("os.posix_spawn"),
+    "os.exec": _started("os.exec"),
+    "os.spawn": _started("os.spawn"),
+    "os.system": _system,
+    "os.fork": _started("os.fork"),
+    "os.forkpty": _started("os.forkpty"),
+    "os.putenv": _variable,
+    "os.unsetenv": _variable,
+    "import": _import,
+    "ctypes.dlopen": _native,
+    "ctypes.dlsym": _native,
+    "ctypes.dlsym/handle": _native,
+    "ctypes.call_function": _native,
+    "ctypes.cdata": _native,
+    "ctypes.cdata/buffer": _native,
+    "ctypes.string_at": _native,
+    "ctypes.wstring_at": _native,
+    "ctypes.addressof": _native,
+    "ctypes.PyObj_FromPtr": _native,
+    "ctypes.memoryview_at": _native,
+    "cpython.PyInterpreterState_New": _interpreter,
+    "cpython.remote_debugger_script": _never("cpython.remote_debugger_script"),
+    "sys.remote_exec": _never("sys.remote_exec"),
+    "socket.__new__": _new_socket,
+    "socket.connect": _address,
+    "socket.sendto": _address,
+    "socket.sendmsg": _address,
+    "socket.bind": _bind,
+    "socket.getaddrinfo": _lookup,
+    "socket.gethostbyname": _lookup,
+    "socket.gethostbyaddr": _lookup,
+    "socket.getnameinfo": _lookup,
+    "gc.get_objects": _never("gc.get_objects"),
+    "gc.get_referrers": _never("gc.get_referrers"),
+    "gc.get_referents": _never("gc.get_referents"),
+    "sys.settrace": _never("sys.settrace"),
+    "sys.setprofile": _never("sys.setprofile"),
+    "sys.monitoring.register_callback": _never("sys.monitoring.register_callback"),
+    "sys.addaudithook": _never("sys.addaudithook"),
+    "sys._current_frames": _never("sys._current_frames"),
+    "sys._current_exceptions": _never("sys._current_exceptions"),
+    "sys._getframe": _frames,
+    "object.__getattr__": _frames,
+    "object.__setattr__": _set_attribute,
+    "object.__delattr__": _set_attribute,
+    "exec": _executed,
+    "function.__new__": _new_function,
+    "fcntl.ioctl": _ioctl,
+    "_thread.start_new_thread": _thread,
+    "_thread.start_joinable_thread": _thread,
+}

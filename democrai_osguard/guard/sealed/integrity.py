@@ -1,0 +1,96 @@
+"""Whether the classes that decide are still as they were loaded.
+
+Classes can be found from `object` and changed by anybody in this process, also private ones. So
+their namespaces are compared with a copy before a decision counts, and a difference closes it.
+"""
+
+from __future__ import annotations
+
+from ipaddress import IPv4Network, IPv6Network
+from operator import is_
+from types import FunctionType, ModuleType
+from typing import Any
+
+# A namespace, the names in it, and what each stood for.
+_SNAPSHOTS: list[tuple[Any, tuple[str, ...], tuple[Any, ...]]] = []
+_CONTAINERS: list[tuple[Any, Any]] = []
+_MAPPINGS: list[tuple[dict[str, Any], dict[str, Any]]] = []
+_PUBLIC: list[tuple[Any, tuple[str, ...], tuple[Any, ...]]] = []
+
+
+def take(modules: list[ModuleType]) -> None:
+    """Remember the namespaces of these modules and of the classes in them."""
+    _SNAPSHOTS.clear()
+    _CONTAINERS.clear()
+    _fill_caches()
+    for module in modules:
+        names = vars(module)
+        _remember(names)
+        for value in list(names.values()):
+            if isinstance(value, type) and str(value.__module__).startswith("sealed:"):
+                _remember(vars(value))
+    if modules:
+        _remember(vars(modules[0])["__builtins__"])
+
+
+def _fill_caches() -> None:
+    """Fill the class-level caches of `ipaddress` now, so that they never change again."""
+    for network, bits in ((IPv4Network, 32), (IPv6Network, 128)):
+        for length in range(bits + 1):
+            network((0, length))
+            network((0, str(length)))
+
+
+def _remember(namespace: Any) -> None:  # noqa: ANN401
+    names = dict(namespace)
+    _SNAPSHOTS.append((namespace, tuple(names), tuple(names.values())))
+    inside = [value for value in names.values() if type(value) in {dict, list, set}]
+    _CONTAINERS.extend((value, value.copy()) for value in inside)
+
+
+def _same(space: Any, names: tuple[str, ...], values: tuple[Any, ...]) -> bool:  # noqa: ANN401
+    # By identity, never by ==, which a replacement could answer itself.
+    return all(map(is_, map(space.get, names), values))
+
+
+def watch_over(modules: list[ModuleType]) -> None:
+    """Remember the names in public modules, and in their classes, that `repair` restores."""
+    for module in modules:
+        _PUBLIC.append((module, *_functions(module)))
+        own = (value for value in vars(module).values() if isinstance(value, type))
+        _PUBLIC.extend(
+            (value, *_functions(value)) for value in own if value.__module__ == module.__name__
+        )
+
+
+def watch_mapping(mapping: dict[str, Any]) -> None:
+    """Remember a public mapping that `repair` restores."""
+    _MAPPINGS.append((mapping, dict(mapping)))
+
+
+def _functions(owner: Any) -> tuple[tuple[str, ...], tuple[Any, ...]]:  # noqa: ANN401
+    kinds = (FunctionType, type, classmethod, property, staticmethod, ModuleType)
+    names = {name: value for name, value in vars(owner).items() if isinstance(value, kinds)}
+    return tuple(names), tuple(names.values())
+
+
+def repair() -> bool:
+    """Put back what guarded code replaced among the guard's own names; tell whether it had to."""
+    changed = [row for row in _PUBLIC if not _same(vars(row[0]), row[1], row[2])]
+    for owner, names, values in changed:
+        for name, value in zip(names, values, strict=True):
+            if vars(owner).get(name) is not value:
+                setattr(owner, name, value)
+    for mapping, copy in _MAPPINGS:
+        if len(mapping) != len(copy) or not _same(mapping, tuple(copy), tuple(copy.values())):
+            mapping.clear()
+            mapping.update(copy)
+    return bool(changed)
+
+
+def intact() -> bool:
+    """Tell whether nothing has been replaced since."""
+    for namespace, names, values in _SNAPSHOTS:
+        if len(namespace) != len(names) or not _same(namespace, names, values):
+            return False
+    return all(value == copy for value, copy in _CONTAINERS)

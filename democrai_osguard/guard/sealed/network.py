@@ -1,0 +1,268 @@
+"""Network acts: which place is reached, by which operation, and what a name resolved to.
+
+An HTTP call opens its own connection under its `receive` or `send` rule: for its duration it
+holds a pass for exactly that host and port. A raw socket needs `connect`.
+"""
+
+from __future__ import annotations
+
+from _thread import LockType, allocate_lock
+from contextvars import ContextVar
+from typing import Any
+
+from democrai_osguard.guard.sealed.answers import ASK, about_path, consult, refusal, remember
+from democrai_osguard.guard.sealed.core import MISSING, WATCH, State, current, get, text_of
+from democrai_osguard.guard.sealed.integrity import intact
+from democrai_osguard.guard.sealed.opening import as_refusal
+from democrai_osguard.guard.sealed.paths import absolute, resolve
+from democrai_osguard.targets.network import NetworkTarget, parse_network
+
+AF_UNIX, AF_INET, AF_INET6 = 1, 2, 10
+SOCK_RAW = 3
+_INTERNET = (AF_INET, AF_INET6)
+_FAMILIES = (AF_UNIX, AF_INET, AF_INET6)
+_KIND = 0xF  # the type of a socket without its flags
+_NETWORK = "network"
+_EXACT = frozenset({str, bytes, int})
+
+_PASS: ContextVar[Any] = ContextVar("democrai_osguard_http")
+# What each pass is for, and the pass around it.
+_ENDPOINTS: dict[LockType, tuple[str, int | None, Any]] = {}
+
+
+def about_network(state: State, operation: str, text: str) -> Warning | None:
+    """Return None where the act on a network target is allowed, else the refusal."""
+    key = _NETWORK, operation, text
+    known = state.answers.get(key, MISSING)
+    if known is not MISSING:
+        return known  # type: ignore[no-any-return] # what was stored below
+    try:
+        target = parse_network(text)
+    except ValueError as error:
+        return refusal(state, "invalid_target", operation, text, str(error))
+    declared = _declared(state, operation, target)
+    code = "sandbox_network_denied"
+    if ASK:
+        answer = consult(state, _NETWORK, operation, str(target), declared=declared, code=code)
+    else:
+        answer = None if declared else refusal(state, code, operation, str(target))
+    return remember(state, key, answer)
+
+
+def _declared(state: State, operation: str, target: NetworkTarget) -> bool:
+    if state.network is None or not intact():
+        return False
+    texts = [str(target), *_by_name(state, target)]
+    return any(state.network(operation, text) for text in texts) and intact()
+
+
+def _by_name(state: State, target: NetworkTarget) -> list[str]:
+    """Return an address under each name that this process's own look-up gave it."""
+    names = state.names.get(str(target.host), ())
+    texts = []
+    for name in names:
+        scheme = "" if target.scheme is None else f"{target.scheme}://"
+        port = "" if target.port is None else f":{target.port}"
+        path = "".join(f"/{part}" for part in target.path)
+        texts.append(f"{scheme}{name}{port}{path}")
+    return texts
+
+
+def connect(family: int, address: Any) -> Warning | None:  # noqa: ANN401
+    """Judge a socket that is about to reach an address."""
+    token = get(MISSING)
+    state = current() if token is not MISSING or WATCH else None
+    if state is None:
+        return None
+    try:
+        return about_address(state, family, address)
+    except Warning as error:
+        return as_refusal(error, state)
+
+
+def about_address(state: State, family: int, address: Any) -> Warning | None:  # noqa: ANN401
+    """Judge an address of any family."""
+    if family == AF_UNIX:
+        return _about_unix(state, address)
+    if family not in _INTERNET or not _is_plain(address):
+        return refusal(state, "sandbox_network_denied", "connect", f"family {family}, oddly")
+    return None if address in state.reached else _about_endpoint(state, address)
+
+
+def _is_plain(address: Any) -> bool:  # noqa: ANN401
+    """Tell whether an address is host and port; another object could equal whatever is allowed."""
+    if type(address) is not tuple or len(address) < 2:  # noqa: PLR2004 - the shape of the thing
+        return False
+    for item in address:
+        if type(item) not in _EXACT:
+            return False
+    return type(address[1]) is int
+
+
+def _about_endpoint(state: State, address: tuple[Any, ...]) -> Warning | None:
+    host, port = _text(address[0]), address[1]
+    if _has_pass(state, host, port):
+        return None
+    answer = about_network(state, "connect", endpoint(host, port))
+    if answer is None:
+        state.places[host] = state.places[_plain_host(host)] = True
+        state.reached[address] = True
+    return answer
+
+
+def endpoint(host: str, port: int) -> str:
+    """Return host and port as a target."""
+    bare = host.partition("%")[0]
+    if not bare:
+        bare = "localhost"
+    bracketed = f"[{bare}]" if ":" in bare and not bare.startswith("[") else bare
+    return f"{bracketed}:{port}" if port > 0 else bracketed
+
+
+def _about_unix(state: State, address: Any) -> Warning | None:  # noqa: ANN401
+    text = text_of(address)
+    if not text or text.startswith("\0"):
+        name = (text or "").lstrip("\0")
+        return refusal(state, "sandbox_network_denied", "connect", f"unix:@{name}")
+    return about_path(state, "modify", resolve(absolute(text)))
+
+
+def lookup(state: State, host: Any) -> Warning | None:  # noqa: ANN401
+    """Judge the look-up of a name, which is a message to whoever answers for it."""
+    host = text_of(host) or ""
+    if host in state.places:
+        return None
+    name = _plain_host(host) if host else ""
+    if not name or name == "localhost" or name in state.places or _is_address(name):
+        return None
+    if any(place == name for place, _ in _passes()):
+        return None
+    if state.hosts is not None and intact() and state.hosts(name) and intact():
+        state.places[host] = True
+        return None
+    return about_network(state, "connect", name)
+
+
+def looked_up(host: Any, addresses: list[str]) -> None:  # noqa: ANN401
+    """Remember what a name that may be reached resolved to."""
+    if get(MISSING) is MISSING and not WATCH:
+        return
+    state = current()
+    if state is None or not host or host in addresses:
+        return
+    name = _plain_host(_text(host))
+    if name and not _is_address(name):
+        for address in addresses:
+            _name(state, _plain_host(address), name)
+
+
+def _name(state: State, address: str, name: str) -> None:
+    names = state.names.get(address, frozenset())
+    if name not in names:
+        state.names[address] = names | {name}
+        # What was refused about the address before may be covered by its name now.
+        for key in [key for key, answer in state.answers.items() if answer is not None]:
+            if key[0] == _NETWORK:
+                del state.answers[key]
+
+
+def http_begin(operations: tuple[str, ...], url: str, through: str | None) -> object:
+    """Judge one HTTP exchange; return a pass for its connection, None without a guard.
+
+    Of several operations one is enough: a websocket is opened to read or to write.
+    """
+    state = current()
+    if state is None:
+        return None
+    url = _text(url)
+    answers = [about_network(state, operation, url) for operation in operations]
+    if all(answer is not None for answer in answers):
+        return answers[0]
+    target = parse_network(url)
+    return _pass(*((str(target.host), target.port) if through is None else _place(through)))
+
+
+def http_end(handle: Any) -> None:  # noqa: ANN401
+    """Take a pass back."""
+    record = _ENDPOINTS.pop(handle, None)
+    if record is not None and _PASS.get(None) is handle:
+        _PASS.set(record[2])
+
+
+def http_endpoint(scheme: str, host: str, port: int) -> object:
+    """Judge a connection that the HTTP layer opens before it knows what it will ask."""
+    state = current()
+    if state is None:
+        return None
+    if _has_pass(state, host, port) or (
+        state.http is not None and intact() and state.http(scheme, endpoint(host, port))
+    ):
+        return _pass(*_place(endpoint(host, port)))
+    return about_network(state, "connect", endpoint(host, port))
+
+
+def _pass(host: str, port: int | None) -> LockType:
+    """Return a pass for one host and port, inside the one that is held already."""
+    handle = allocate_lock()
+    _ENDPOINTS[handle] = host, port, _PASS.get(None)
+    _PASS.set(handle)
+    return handle
+
+
+def _passes() -> list[tuple[str, int | None]]:
+    """Return the places that the running HTTP calls may connect to."""
+    found = []
+    handle = _PASS.get(None)
+    while type(handle) is LockType and handle in _ENDPOINTS:
+        host, port, handle = _ENDPOINTS[handle]
+        found.append((host, port))
+    return found
+
+
+def message(operation: str, url: str) -> Warning | None:
+    """Judge one message on a connection that is already open."""
+    state = current()
+    return None if state is None else about_network(state, operation, _text(url))
+
+
+def _has_pass(state: State, host: str, port: int) -> bool:
+    name = _plain_host(host)
+    hosts = {name, *state.names.get(name, ())}
+    return any(place in hosts and known == port for place, known in _passes())
+
+
+def _place(text: str) -> tuple[str, int | None]:
+    target = parse_network(text)
+    return str(target.host), target.port
+
+
+def _plain_host(host: str) -> str:
+    try:
+        return str(parse_network(endpoint(host, 0)).host)
+    except ValueError:
+        return host
+
+
+def _is_address(name: str) -> bool:
+    return ":" in name or name.rpartition(".")[2].isdigit()
+
+
+def _text(host: Any) -> str:  # noqa: ANN401
+    return text_of(host) or ""
+
+
+def new_socket(state: State, kind: Any, family: int, type_: int, raw: type) -> Warning | None:  # noqa: ANN401
+    """Judge the making of a socket: its family, and whether it passes by the Python class."""
+    if type(kind) is raw:
+        return refusal(state, "sandbox_network_denied", "connect", "a socket of the C class")
+    if family == -1 or (family in _FAMILIES and type_ & _KIND != SOCK_RAW):
+        return None
+    return refusal(state, "sandbox_network_denied", "connect", f"family {family} type {type_}")
+
+
+def bind(state: State, family: int, address: Any) -> Warning | None:  # noqa: ANN401
+    """Judge where a socket listens: only a name in the file system is a right of its own."""
+    text = text_of(address) if family == AF_UNIX else None
+    if not text or text.startswith("\0"):
+        return None
+    return about_path(state, "create", resolve(absolute(text), follow=False))

@@ -1,0 +1,316 @@
+"""Opening files: judged before, and again by what was really opened.
+
+A file is never truncated or created through a name: truncation waits until the object is known,
+and a new file is made under a folder that is held open and has been judged.
+"""
+
+from __future__ import annotations
+
+from _io import open as _io_open
+from _thread import get_ident
+from errno import EEXIST, ENOENT
+from posix import close, fstat, ftruncate, lstat, readlink
+from posix import open as os_open
+from stat import S_ISLNK, S_ISREG
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+from democrai_osguard.guard.sealed.answers import about_path, refusal
+from democrai_osguard.guard.sealed.core import MISSING, WATCH, State, current, get
+from democrai_osguard.guard.sealed.paths import CHANGES, MOVES, absolute, resolve
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+io_open: Any = _io_open  # its overloads know only literal modes
+
+O_WRONLY, O_RDWR, O_ACCMODE = 1, 2, 3
+O_CREAT, O_EXCL, O_TRUNC = 0o100, 0o200, 0o1000
+O_NOFOLLOW, O_CLOEXEC, O_PATH = 0o400000, 0o2000000, 0o10000000
+O_DIRECTORY = 0o200000
+O_TMPFILE = 0o20000000
+_CAREFUL = O_WRONLY | O_RDWR | O_CREAT | O_TRUNC | O_PATH | O_NOFOLLOW
+_LIFETIME = 1.0  # seconds for which a path that was judged counts as known
+_ROOM = 4096
+_EXACT = frozenset({str, bytes, int})
+_ATTEMPTS = 8  # a file that appears and vanishes that often while we look is an attack
+
+# What each thread is about to do, already judged: a path and whether it is written, or an event.
+PASSES: dict[int, tuple[str | bytes, bool]] = {}
+
+
+def builtin_open(file: Any, mode: Any, rest: Any, closefd: Any, opener: Any) -> object:  # noqa: ANN401
+    """Do what `open` does, as far as the active guard allows."""
+    token = get(MISSING)
+    state = current() if token is not MISSING or WATCH else None
+    if state is None:
+        return io_open(file, mode, *rest, closefd, opener)
+    try:
+        exact(file)
+        if opener is not None or type(file) is int or type(mode) is not str:
+            return io_open(file, mode, *rest, closefd, opener)
+        if "r" in mode and "+" not in mode:
+            return _open_to_read(state, file, mode, rest)
+        return _open_to_write(state, file, mode, rest)
+    except BaseException as error:  # noqa: BLE001 - handed on without our frames
+        return bare(error, state)
+
+
+def _open_to_read(state: State, file: str | bytes, mode: str, rest: tuple[Any, ...]) -> object:
+    """Open for reading: that changes nothing, so the object can be judged once it is open."""
+    ident = get_ident()
+    change = _fresh(state, file)
+    PASSES[ident] = file, False
+    try:
+        opened = io_open(file, mode, *rest)
+    finally:
+        del PASSES[ident]
+    if change != CHANGES[0]:
+        verified(state, opened.fileno(), ("read",), file, opened.close)
+    return opened
+
+
+def _fresh(state: State, path: str | bytes) -> int:
+    """Judge a path to be read; return the count of changes that must not have grown after.
+
+    It is -1 where what is opened must be looked at in any case: at the first time, while
+    something is being renamed, and where children may do so behind our back.
+    """
+    if known(state, state.fresh, path):
+        return CHANGES[0]
+    check(state, ("read",), resolve(absolute(path)))
+    return -1
+
+
+def known(state: State, paths: set[str | bytes], path: str | bytes) -> bool:
+    """Tell whether a path was judged a moment ago, with nothing renamed since or just now."""
+    if state.change != CHANGES[0] or monotonic() > state.until:
+        state.change, state.until = CHANGES[0], monotonic() + _LIFETIME
+        state.fresh.clear()
+        state.named.clear()
+        return False
+    return path in paths and not MOVES[0]
+
+
+def keep(state: State, paths: set[str | bytes], path: str | bytes, change: int) -> None:
+    """Let a path count as known, unless something was renamed while it was judged and used."""
+    # Where children may rename behind our back, nothing counts as known.
+    if change == CHANGES[0] == state.change and not MOVES[0] and not state.subprocess:
+        if len(paths) > _ROOM:
+            paths.clear()
+        paths.add(path)
+
+
+def _open_to_write(state: State, file: str | bytes, mode: str, rest: tuple[Any, ...]) -> object:
+    ident = get_ident()
+
+    def opener(path: str | bytes, flags: int) -> int:
+        return open_judged(state, path, flags, 0o666)
+
+    PASSES[ident] = file, True
+    try:
+        return io_open(file, mode, *rest, True, opener)  # noqa: FBT003 - by position, as the door takes it
+    finally:
+        PASSES.pop(ident, None)
+
+
+def os_open_call(path: Any, flags: Any, mode: Any, dir_fd: Any, library: bool) -> object:  # noqa: ANN401, FBT001 - as the caller passed it
+    """Do what `os.open` does, as far as the active guard allows."""
+    token = get(MISSING)
+    state = current() if token is not MISSING or WATCH else None
+    if state is None:
+        if dir_fd is None:
+            return os_open(path, flags, mode)
+        return os_open(path, flags, mode, dir_fd=dir_fd)
+    try:
+        if (
+            type(path) is str
+            and path in state.fresh
+            and state.change == CHANGES[0]
+            and not (MOVES[0] or flags & _CAREFUL or dir_fd is not None)
+            and monotonic() < state.until
+        ):
+            return _open_known(state, path, flags, mode)
+        exact(path)
+        if dir_fd is not None:
+            path = beside(state, path, dir_fd, library=library)
+        return open_judged(state, path, flags, mode)
+    except BaseException as error:  # noqa: BLE001 - handed on without our frames
+        return bare(error, state)
+
+
+def _open_known(state: State, path: str, flags: int, mode: int) -> int:
+    """Open for reading what was judged a moment ago; look at it if anything moved meanwhile."""
+    ident = get_ident()
+    PASSES[ident] = path, False
+    try:
+        descriptor = os_open(path, flags, mode)
+    finally:
+        del PASSES[ident]
+    if state.change != CHANGES[0]:
+        verified(state, descriptor, ("read",), path, None)
+    return descriptor
+
+
+def open_judged(state: State, path: str | bytes, flags: int, mode: int) -> int:
+    """Return a descriptor of an object that the guard allows; raise a Warning where it does not."""
+    if flags & _CAREFUL:
+        return _open_carefully(state, path, flags, mode)
+    change = _fresh(state, path)
+    ident = get_ident()
+    PASSES[ident] = path, False
+    try:
+        descriptor = os_open(path, flags, mode)
+    finally:
+        del PASSES[ident]
+    if change != CHANGES[0]:
+        verified(state, descriptor, ("read",), path, None)
+    return descriptor
+
+
+def verified(
+    state: State,
+    descriptor: int,
+    operations: tuple[str, ...],
+    path: str | bytes | None,
+    shut: Callable[[], object] | None,
+) -> None:
+    """Judge the object behind a descriptor by its own name; close it where it is refused."""
+    try:
+        place = readlink(f"/proc/self/fd/{descriptor}")
+        if place.startswith("/"):
+            if place.endswith(" (deleted)") and not fstat(descriptor).st_nlink:
+                place = place.removesuffix(" (deleted)")
+            check(state, operations, resolve(place, follow=False))
+    except BaseException:
+        if shut is None:
+            close(descriptor)
+        else:
+            shut()
+        raise
+    if path is not None:
+        keep(state, state.fresh, path, CHANGES[0])
+
+
+def _open_carefully(state: State, path: str | bytes, flags: int, mode: int) -> int:
+    for _ in range(_ATTEMPTS):
+        place = resolve(absolute(path), follow=not flags & O_NOFOLLOW)
+        present = exists(place)
+        operations = needed(flags, exists=present)
+        check(state, operations, place)
+        try:
+            if present or not flags & O_CREAT:
+                return _open_existing(state, place, path, flags, operations)
+            return _create(place, flags, mode)
+        except OSError as error:
+            if error.errno == EEXIST and not flags & O_EXCL and not present:
+                continue  # it appeared meanwhile
+            if error.errno == ENOENT and present and flags & O_CREAT:
+                continue  # it vanished meanwhile
+            raise
+    raise refusal(state, "sandbox_filesystem_denied", operations[0], place, "it keeps changing")
+
+
+def _open_existing(
+    state: State, place: str, path: str | bytes, flags: int, operations: tuple[str, ...]
+) -> int:
+    if flags & O_EXCL and flags & O_CREAT:
+        raise OSError(EEXIST, "File exists", path)
+    plain = flags & ~(O_TRUNC | O_CREAT)
+    descriptor = open_passed(path if flags & O_NOFOLLOW else place, plain, 0)
+    verified(state, descriptor, operations, None, None)
+    if flags & O_TRUNC and S_ISREG(fstat(descriptor).st_mode):
+        ftruncate(descriptor, 0)
+    return descriptor
+
+
+def _create(place: str, flags: int, mode: int) -> int:
+    folder, _, name = place.rpartition("/")
+    pin = pinned(folder or "/")
+    try:
+        return open_passed(f"/proc/self/fd/{pin}/{name}", flags | O_EXCL, mode)
+    finally:
+        close(pin)
+
+
+def pinned(place: str) -> int:
+    """Return a descriptor that holds exactly the object at a normal path."""
+    pin = open_passed(place, O_PATH | O_NOFOLLOW | O_CLOEXEC, 0)
+    if readlink(f"/proc/self/fd/{pin}") != place:
+        close(pin)
+        raise OSError(ENOENT, "No such file or directory", place)
+    return pin
+
+
+def open_passed(path: str | bytes, flags: int, mode: int) -> int:
+    """Open what has been judged, past the hook."""
+    ident = get_ident()
+    before = PASSES.get(ident)
+    PASSES[ident] = path, bool(flags & O_ACCMODE)
+    try:
+        return os_open(path, flags, mode)
+    finally:
+        if before is None:
+            PASSES.pop(ident, None)
+        else:
+            PASSES[ident] = before
+
+
+def needed(flags: int, *, exists: bool) -> tuple[str, ...]:
+    """Return the operations that opening with these flags amounts to."""
+    access = flags & O_ACCMODE
+    if flags & O_TMPFILE == O_TMPFILE:
+        return ("create",)
+    creates = bool(flags & O_CREAT) and not exists
+    writes = access in {O_WRONLY, O_RDWR} or bool(flags & O_TRUNC)
+    found = ("create",) if creates else ("modify",) if writes else ()
+    return found if access == O_WRONLY else (*found, "read")
+
+
+def exists(place: str) -> bool:
+    """Tell whether something that is no link is at a place."""
+    try:
+        return not S_ISLNK(lstat(place).st_mode)
+    except OSError:
+        return False
+
+
+def check(state: State, operations: tuple[str, ...], place: str) -> None:
+    """Raise the refusal of the first operation on a place that is not allowed."""
+    for operation in operations:
+        answer = about_path(state, operation, place)
+        if answer is not None:
+            raise answer
+
+
+def beside(state: State, path: str | bytes, dir_fd: int, *, library: bool) -> str | bytes:
+    """Return a path relative to a folder's descriptor as one from the root."""
+    text = path if isinstance(path, str) else path.decode("utf-8", "surrogateescape")
+    if not (library or state.subprocess):
+        raise refusal(state, "sandbox_filesystem_fd_denied", None, "dir_fd")
+    if text.startswith("/"):
+        return path
+    return f"{readlink(f'/proc/self/fd/{dir_fd}')}/{text}"
+
+
+def bare(error: BaseException, state: State) -> BaseException:
+    """Return an exception without our frames in its history."""
+    if type(error) is Warning:
+        return as_refusal(error, state)
+    error.__traceback__ = None
+    error.__context__ = None
+    error.__cause__ = None
+    return error
+
+
+def exact(path: object) -> None:
+    """Raise TypeError for anything but plain text, bytes or a number: it could run code in here."""
+    if type(path) not in _EXACT:
+        raise TypeError("a path is text, bytes or a descriptor")
+
+
+def as_refusal(error: Warning, state: State) -> Warning:
+    """Return the refusal of a path that leads nowhere safe; other refusals are complete."""
+    if len(error.args) > 2:  # noqa: PLR2004 - the shape of the thing
+        return error.with_traceback(None)
+    return refusal(state, "sandbox_filesystem_denied", None, *error.args)

@@ -1,0 +1,206 @@
+"""What stands in the place of the originals: thin functions in front of the doors.
+
+They turn arguments into plain text and numbers before a door sees them, so that no method of a
+caller's object ever runs inside, and turn a door's answer into a value or an exception.
+"""
+
+from __future__ import annotations
+
+import os
+from operator import index
+from typing import TYPE_CHECKING, Any
+
+from democrai_osguard.guard.outcome import Callers, as_error
+from democrai_osguard.refusals import Refusal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from democrai_osguard.guard.patches.rows import Call
+
+_fspath = os.fspath
+
+
+def plain(path: Any) -> Any:  # noqa: ANN401
+    """Return a path as exactly text, bytes or a number: nothing that has methods of its own."""
+    kind = path.__class__
+    if kind is str or kind is bytes or path is None:
+        return path
+    if isinstance(path, int):
+        return index(path) + 0
+    path = _fspath(path)
+    if path.__class__ is str:
+        return path
+    # Joining copies a subclass without calling any method of it.
+    return "".join((path,)) if isinstance(path, str) else b"".join((path,))  # noqa: FLY002 - joining calls no method of a subclass
+
+
+def stat_wrapper(quick: Any, door: Any) -> Callable[..., Any]:  # noqa: ANN401
+    """Return what stands for `os.stat`."""
+    usual = os.stat_result
+
+    def stat(path: Any, *, dir_fd: Any = None, follow_symlinks: bool = True) -> Any:  # noqa: ANN401
+        if path.__class__ is not str:
+            path = plain(path)
+        if dir_fd is None and follow_symlinks is True:
+            answer = quick(path)
+        else:
+            library = dir_fd is not None and Callers.is_library()
+            answer = door(path, dir_fd, follow_symlinks, library)
+        if answer.__class__ is usual:
+            return answer
+        raise as_error(answer) from None
+
+    return stat
+
+
+def lstat_wrapper(door: Any) -> Callable[..., Any]:  # noqa: ANN401
+    """Return what stands for `os.lstat`."""
+    usual = os.stat_result
+
+    def lstat(path: Any, *, dir_fd: Any = None) -> Any:  # noqa: ANN401
+        if path.__class__ is not str:
+            path = plain(path)
+        answer = door(path, dir_fd, False, dir_fd is not None and Callers.is_library())  # noqa: FBT003 - by position, as the door takes it
+        if answer.__class__ is usual:
+            return answer
+        raise as_error(answer) from None
+
+    return lstat
+
+
+def open_wrapper(original: Any, door: Any, token: Any, watching: Any) -> Callable[..., Any]:  # noqa: ANN401
+    """Return what stands for the builtin `open`.
+
+    The original is no secret here: the hook judges it too, as it judges every other C opener.
+    """
+
+    def open(  # noqa: A001, PLR0913, PLR0917 - the builtin's own name
+        file: Any,  # noqa: ANN401
+        mode: Any = "r",  # noqa: ANN401
+        buffering: Any = -1,  # noqa: ANN401
+        encoding: Any = None,  # noqa: ANN401
+        errors: Any = None,  # noqa: ANN401
+        newline: Any = None,  # noqa: ANN401
+        closefd: Any = True,  # noqa: ANN401, FBT002 - as the original has it
+        opener: Any = None,  # noqa: ANN401
+    ) -> Any:  # noqa: ANN401
+        if token(None) is None and not watching():
+            return original(file, mode, buffering, encoding, errors, newline, closefd, opener)
+        if file.__class__ is not str:
+            file = plain(file)
+        answer = door(file, mode, (buffering, encoding, errors, newline), closefd, opener)
+        if isinstance(answer, BaseException):
+            raise as_error(answer) from None
+        return answer
+
+    return open
+
+
+def os_open_wrapper(original: Any, door: Any, token: Any, watching: Any) -> Callable[..., Any]:  # noqa: ANN401
+    """Return what stands for `os.open`; see `open_wrapper`."""
+
+    def open(path: Any, flags: Any, mode: Any = 0o777, *, dir_fd: Any = None) -> Any:  # noqa: A001, ANN401 - the builtin's own name
+        if token(None) is None and not watching():
+            return original(path, flags, mode, dir_fd=dir_fd)
+        if path.__class__ is not str:
+            path = plain(path)
+        if flags.__class__ is not int:
+            flags = index(flags) + 0
+        answer = door(path, flags, mode, dir_fd, dir_fd is not None and Callers.is_library())
+        if answer.__class__ is int:
+            return answer
+        raise as_error(answer) from None
+
+    return open
+
+
+def access_wrapper(door: Any) -> Callable[..., Any]:  # noqa: ANN401
+    """Return what stands for `os.access`."""
+
+    def access(path: Any, mode: Any, **named: Any) -> Any:  # noqa: ANN401
+        relative = named.get("dir_fd") is not None
+        answer = door(plain(path), mode, named, relative and Callers.is_library())
+        if isinstance(answer, BaseException):
+            raise as_error(answer) from None
+        return answer
+
+    return access
+
+
+def call_wrapper(row: Call, door: Any) -> Callable[..., Any]:  # noqa: ANN401
+    """Return what stands for a function of the table."""
+    touches = tuple(touch.plain for touch in row.touches)
+    places = [(touch.position, touch.keyword) for touch in row.touches]
+    name = row.name
+
+    def call(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+        values = list(args)
+        for position, keyword in places:
+            if position < len(values):
+                values[position] = plain(values[position])
+            elif keyword in kwargs:
+                kwargs[keyword] = plain(kwargs[keyword])
+        library = any(key.endswith("dir_fd") for key in kwargs) and Callers.is_library()
+        answer = door(name, touches, values, kwargs, library)
+        if isinstance(answer, BaseException):
+            raise as_error(answer) from None
+        return answer
+
+    call.__name__ = call.__qualname__ = name
+    return call
+
+
+def probe_wrapper(look: str, test: Callable[[int], bool] | None) -> Callable[..., bool]:
+    """Return a probe that raises a refusal to guarded code; a library's probe is answered False.
+
+    `look` is the function of `os` that it asks, `test` what the file must be; None asks nothing.
+    """
+
+    def probe(path: Any) -> bool:  # noqa: ANN401
+        try:
+            found = getattr(os, look)(path)
+        except Refusal:
+            if Callers.is_library():
+                return False
+            raise
+        except (OSError, ValueError):
+            return False
+        return test is None or test(found.st_mode)
+
+    return probe
+
+
+def checked(original: Callable[..., Any], check: Any, operation: str, position: int) -> Any:  # noqa: ANN401
+    """Return a function that judges one path argument, then calls the original."""
+
+    def opener(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+        if position < len(args) and args[position] is not None:
+            values = list(args)
+            values[position] = plain(values[position])
+            answer = check(operation, values[position])
+            if isinstance(answer, BaseException):
+                raise as_error(answer) from None
+            args = tuple(values)
+        return original(*args, **kwargs)
+
+    return opener
+
+
+def realpath_wrapper(original: Callable[..., Any], door: Any) -> Callable[..., Any]:  # noqa: ANN401
+    """Return a `realpath` that says where allowed paths lead, and of others only what they say."""
+
+    def realpath(filename: Any, *, strict: Any = False) -> Any:  # noqa: ANN401
+        path = plain(filename)
+        place = door(path)
+        if place is None:
+            return original(path, strict=strict)
+        if place is False:
+            if strict:
+                os.lstat(path)
+            place = os.path.abspath(path)
+        elif strict:
+            os.lstat(place)
+        return os.fsencode(place) if isinstance(path, bytes) and isinstance(place, str) else place
+
+    return realpath

@@ -1,0 +1,27 @@
+"""The guard of each surface of the application, made from a manifest and a request's identity."""
+
+from democrai_osguard.runtime.approvals_link import use_approvals
+from democrai_osguard.runtime.contexts import (
+    agent_context,
+    engine_context,
+    extractor_context,
+    mcp_context,
+    media_context,
+    module_context,
+    pipeline_context,
+    task_context,
+    tool_context,
+)
+
+__all__ = [
+    "agent_context",
+    "engine_context",
+    "extractor_context",
+    "mcp_context",
+    "media_context",
+    "module_context",
+    "pipeline_context",
+    "task_context",
+    "tool_context",
+    "use_approvals",
+]

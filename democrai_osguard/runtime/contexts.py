@@ -1,0 +1,155 @@
+"""One function for each surface that runs extensible code: the right guard, and nothing else.
+
+Who asks (`user_id`, `organization_id`, `session_key`) is handed on to the guard as it is. Work
+without a session can be approved permanently or denied, never for a session.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypedDict, Unpack
+
+from democrai_osguard.access import Operation, ResourceType, Rule
+from democrai_osguard.guard import network_policy_context, process_guard_context
+from democrai_osguard.manifest import Manifest, load_manifest
+from democrai_osguard.runtime.package_index import package_index_rules
+from democrai_osguard.targets import normalize_target
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterable, Mapping
+
+    Source = Manifest | str | os.PathLike[str] | Mapping[str, object] | None
+    Folder = str | os.PathLike[str] | None
+
+
+class Identity(TypedDict, total=False):
+    """On whose behalf the code runs."""
+
+    user_id: str | None
+    organization_id: str | None
+    session_key: str | None
+
+
+def module_context(
+    name: str, manifest: Source = None, *, folder: Folder = None, **identity: Unpack[Identity]
+) -> process_guard_context:
+    """Return the guard of a module's render, action or command. It may read its own folder."""
+    declared = _manifest(manifest, "module", None, folder)
+    return _declared(name, "module", declared, _own_folder(folder), identity)
+
+
+def task_context(
+    name: str, manifest: Source = None, *, folder: Folder = None, **identity: Unpack[Identity]
+) -> process_guard_context:
+    """Return the guard of a module's task: the same declarations, with or without a session."""
+    declared = _manifest(manifest, "module", None, folder)
+    return _declared(name, "task", declared, _own_folder(folder), identity)
+
+
+def engine_context(
+    name: str,
+    manifest: Source = None,
+    *,
+    phase: str = "runtime",
+    config: Mapping[str, object] | None = None,
+    folder: Folder = None,
+    **identity: Unpack[Identity],
+) -> process_guard_context:
+    """Return the guard of an engine in one phase; `config` fills its `allowed_config_urls`."""
+    declared = _manifest(manifest, "engine", phase, folder)
+    configured = _config_rules(declared.allowed_config_urls, config or {})
+    return _declared(name, "engine", declared, (*_own_folder(folder), *configured), identity)
+
+
+def extractor_context(
+    name: str,
+    manifest: Source = None,
+    *,
+    phase: str = "runtime",
+    folder: Folder = None,
+    **identity: Unpack[Identity],
+) -> process_guard_context:
+    """Return the guard of an extractor in one phase."""
+    declared = _manifest(manifest, "extractor", phase, folder)
+    return _declared(name, "extractor", declared, _own_folder(folder), identity)
+
+
+def mcp_context(name: str, endpoint: str, **identity: Unpack[Identity]) -> process_guard_context:
+    """Return the guard of an MCP server: its endpoint, no paths, no processes, no inheritance."""
+    return process_guard_context(
+        name,
+        "mcp",
+        allowed_targets=(endpoint,),
+        allow_subprocess=False,
+        include_runtime_paths=False,
+        **identity,
+    )
+
+
+def tool_context(
+    name: str, access: Iterable[Rule] = (), **identity: Unpack[Identity]
+) -> process_guard_context:
+    """Return the guard of a tool: what it declares narrows, and silence changes nothing."""
+    return process_guard_context(name, "tool", access=tuple(access), **identity)
+
+
+def agent_context(
+    name: str, access: Iterable[Rule] = (), **identity: Unpack[Identity]
+) -> process_guard_context:
+    """Return the guard of an agent: what it declares narrows, and silence changes nothing."""
+    return process_guard_context(name, "agent", access=tuple(access), **identity)
+
+
+def pipeline_context(
+    name: str, access: Iterable[Rule] = (), **identity: Unpack[Identity]
+) -> process_guard_context:
+    """Return the guard of a pipeline: what it declares narrows, and silence changes nothing."""
+    return process_guard_context(name, "pipeline", access=tuple(access), **identity)
+
+
+def media_context(
+    name: str, url: str, *, subject_kind: str = "core", **identity: Unpack[Identity]
+) -> network_policy_context:
+    """Return the policy of fetching or proxying one external URL: receiving from there, no more."""
+    target = normalize_target(ResourceType.NETWORK, url, operation=Operation.RECEIVE)
+    rule = Rule(ResourceType.NETWORK, Operation.RECEIVE, target)
+    return network_policy_context(name, subject_kind, access=(rule,), **identity)
+
+
+def _declared(
+    name: str, kind: str, manifest: Manifest, more: Iterable[Rule], identity: Identity
+) -> process_guard_context:
+    installing = manifest.phase == "install"
+    index = package_index_rules() if installing else ()
+    return process_guard_context(
+        name,
+        kind,
+        access=(*manifest.access, *more, *index),
+        allowed_imports=manifest.allowed_imports,
+        allow_subprocess=installing,
+        **identity,
+    )
+
+
+def _manifest(source: Source, kind: str, phase: str | None, folder: Folder) -> Manifest:
+    if isinstance(source, Manifest):
+        return source
+    return load_manifest({} if source is None else source, kind, phase, base=folder)
+
+
+def _own_folder(folder: Folder) -> tuple[Rule, ...]:
+    if folder is None:
+        return ()
+    target = normalize_target(ResourceType.FILESYSTEM, folder)
+    return (Rule(ResourceType.FILESYSTEM, Operation.READ, target),)
+
+
+def _config_rules(keys: Iterable[str], config: Mapping[str, object]) -> tuple[Rule, ...]:
+    """Return receive and send for each configured URL; a key that is not set opens nothing."""
+    targets = [
+        normalize_target(ResourceType.NETWORK, value)
+        for key in keys
+        if isinstance(value := config.get(key), str) and value
+    ]
+    verbs = (Operation.RECEIVE, Operation.SEND)
+    return tuple(Rule(ResourceType.NETWORK, verb, target) for target in targets for verb in verbs)

@@ -1,0 +1,48 @@
+"""The package indexes that an install phase may reach: those that pip is set up with."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+from democrai_osguard.access import Operation, ResourceType, Rule
+from democrai_osguard.errors import TargetError
+from democrai_osguard.targets.network import NetworkTarget, parse_network
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_KEYS = ("index-url", "extra-index-url")
+
+
+def package_index_rules() -> tuple[Rule, ...]:
+    """Return rules for pip's indexes: receiving over HTTP, and the connection beneath it."""
+    rules = [rule for url in _index_urls() for rule in _rules(url)]
+    return tuple(dict.fromkeys(rules))
+
+
+def _rules(url: str) -> Iterator[Rule]:
+    try:
+        target = parse_network(url)
+    except TargetError:
+        return  # a local folder, or credentials in the URL: to be declared by hand
+    origin = NetworkTarget(target.host, target.scheme, target.port)
+    place = NetworkTarget(target.host, port=target.port)
+    yield Rule(ResourceType.NETWORK, Operation.RECEIVE, str(origin))
+    yield Rule(ResourceType.NETWORK, Operation.CONNECT, str(place))
+
+
+def _index_urls() -> Iterator[str]:
+    """Yield what pip's configuration names; without one, pip's own defaults. No pip, no index."""
+    try:
+        configuration = importlib.import_module("pip._internal.configuration").Configuration
+        default = importlib.import_module("pip._internal.models.index").PyPI
+    except ImportError:
+        return
+    settings = configuration(isolated=False)
+    settings.load()
+    named = {name.rpartition(".")[2]: str(value).split() for name, value in settings.items()}
+    for key in _KEYS:
+        yield from named.get(key, ())
+    if "index-url" not in named:
+        yield from (default.simple_url, f"https://{default.file_storage_domain}")

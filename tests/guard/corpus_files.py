@@ -1,0 +1,160 @@
+"""Ways to files that the rules do not name."""
+
+# ruff: noqa: E501 - a technique reads best in one line
+
+from __future__ import annotations
+
+from guard.technique import DESCRIPTOR, FILES, SILENT, Technique
+
+_READERS = {
+    "open": "won(open(SECRET).read())",
+    "io-open": "import io; won(io.open(SECRET).read())",
+    "private-io-open": "import _io; won(_io.open(SECRET).read())",
+    "raw-file": "import io; won(io.FileIO(SECRET).read())",
+    "open-code": "import io; won(io.open_code(SECRET).read())",
+    "os-open": "import os; won(os.read(os.open(SECRET, os.O_RDONLY), 9))",
+    "posix-open": "import posix; won(posix.read(posix.open(SECRET, posix.O_RDONLY), 9))",
+    "bytes-path": "won(open(SECRET.encode()).read())",
+    "path-object": "import pathlib; won(pathlib.Path(SECRET).read_text())",
+    "relative-path": "import os; won(open(os.path.relpath(SECRET, os.getcwd())).read())",
+    "dot-dot": "won(open(IN + '/../outside/secret').read())",
+    "double-slash": "won(open('//' + SECRET).read())",
+    "link-in-allowed-folder": "won(open(IN + '/link').read())",
+    "folder-link": "won(open(IN + '/folder/secret').read())",
+    "proc-self-root": "won(open('/proc/self/root' + SECRET).read())",
+    "proc-self-cwd": "import os; os.chdir(IN)\nwon(open('/proc/self/cwd/../outside/secret').read())",
+    "proc-pid-root": "import os; won(open(f'/proc/{os.getpid()}/root' + SECRET).read())",
+    "thread-self-root": "won(open('/proc/thread-self/root' + SECRET).read())",
+    "codecs-open": "import codecs; won(codecs.open(SECRET, encoding='utf-8').read())",
+    "fileinput": "import fileinput; won(''.join(fileinput.input(SECRET)))",
+    "gzip-plain": "import gzip; won(gzip.open(SECRET) and 1)",
+    "zipfile": "import zipfile; won(zipfile.ZipFile(OUT + '/a.zip').read('x'))",
+    "tarfile": "import tarfile; won(tarfile.open(OUT + '/a.tar').getnames())",
+    "sqlite": "import sqlite3; won(sqlite3.connect(OUT + '/a.db').execute('select 1').fetchall())",
+    "sqlite-uri": (
+        "import sqlite3\n"
+        "won(sqlite3.connect('file:' + OUT + '/a.db?mode=ro', uri=True)"
+        ".execute('select count(*) from t').fetchall())"
+    ),
+    "runpy": "import runpy; won(runpy.run_path(OUT + '/a.py')['x'])",
+    "mmap": (
+        "import mmap, os\nwon(mmap.mmap(os.open(SECRET, os.O_RDONLY), 0, prot=mmap.PROT_READ)[:])"
+    ),
+    "sendfile": (
+        "import os\nr, w = os.pipe()\n"
+        "os.sendfile(w, os.open(SECRET, os.O_RDONLY), 0, 9)\nwon(os.read(r, 9))"
+    ),
+    "shutil-copy": "import shutil; shutil.copy(SECRET, IN + '/copy')\nwon(open(IN + '/copy').read())",
+    "hard-link": "import os; os.link(SECRET, IN + '/hard')\nwon(open(IN + '/hard').read())",
+    "new-symlink": "import os; os.symlink(SECRET, IN + '/new')\nwon(open(IN + '/new').read())",
+    "rename-in": "import os; os.rename(OUT + '/movable', IN + '/moved')\nwon(1)",
+    "raw-file-path-object": "import io, pathlib; won(io.FileIO(pathlib.Path(SECRET)).read())",
+    "raw-file-lying-text": (
+        "import io\nclass P(str):\n    def __str__(s): return IN + '/ok'\n"
+        "    def encode(s, *a): return (IN + '/ok').encode()\nwon(io.FileIO(P(SECRET)).read())"
+    ),
+    "sqlite-path-object": (
+        "import sqlite3, pathlib\nwon(sqlite3.Connection(pathlib.Path(OUT + '/a.db')).execute('select 1'))"
+    ),
+    "opener-argument": (
+        "import os\nwon(open('x', opener=lambda p, f: os.open(SECRET, os.O_RDONLY)).read())"
+    ),
+    "str-subclass": (
+        "class P(str):\n    def __eq__(self, o): return True\n"
+        "    def __hash__(self): return hash(IN + '/ok')\nwon(open(P(SECRET)).read())"
+    ),
+    "changing-fspath": (
+        "class P:\n    n = 0\n    def __fspath__(self):\n        P.n += 1\n"
+        "        return IN + '/ok' if P.n == 1 else SECRET\n"
+        "import io; won(io.FileIO(P().__fspath__() and SECRET).read())"
+    ),
+    "dev-fd": "import os; fd = os.open(SECRET, os.O_PATH)\nwon(open(f'/proc/self/fd/{fd}').read())",
+    "tokenize-open": "import tokenize; won(tokenize.open(OUT + '/a.py').read())",
+    "ssl-certificates": (
+        "import ssl\nc = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)\n"
+        "c.load_verify_locations(OUT + '/cert.pem')\nwon(c.cert_store_stats())"
+    ),
+}
+# Libraries that take a refusal for an absence: nothing is got, and nobody is told why.
+_SWALLOWED = {
+    "linecache": "import linecache; won(linecache.getline(SECRET, 1))",
+    "configparser": "import configparser; won(configparser.ConfigParser().read(OUT + '/a.ini') and 1)",
+    "import-from-outside": "import sys; sys.path.insert(0, OUT)\nimport a_module; won(a_module.x)",
+    "zipimport": "import zipimport; won(zipimport.zipimporter(OUT + '/a.zip').get_data('x'))",
+    "real-path": "import os; won(os.path.realpath(OUT + '/alias') == SECRET)",
+    "path-resolve": "import pathlib; won(str(pathlib.Path(OUT + '/alias').resolve()) == SECRET)",
+    "glob": "import glob; won(glob.glob(OUT + '/*'))",
+    "walk": "import os; won(list(os.walk(OUT)))",
+}
+_PROBES = {
+    "stat": "import os; won(os.stat(SECRET))",
+    "posix-stat": "import posix; won(posix.stat(SECRET))",
+    "lstat": "import os; won(os.lstat(SECRET))",
+    "exists": "import os; won(os.path.exists(SECRET) and 1)",
+    "genericpath-isfile": "import genericpath; won(genericpath.isfile(SECRET) and 1)",
+    "getsize": "import os; won(os.path.getsize(SECRET))",
+    "samefile": "import os; won(os.path.samefile(SECRET, SECRET) and 1)",
+    "path-exists": "import pathlib; won(pathlib.Path(SECRET).exists() and 1)",
+    "path-is-file": "import pathlib; won(pathlib.Path(SECRET).is_file() and 1)",
+    "access": "import os; won(os.access(SECRET, os.R_OK) and 1)",
+    "readlink": "import os; won(os.readlink(OUT + '/alias'))",
+    "statvfs": "import os; won(os.statvfs(OUT))",
+    "pathconf": "import os; won(os.pathconf(OUT, 'PC_NAME_MAX'))",
+    "listdir": "import os; won(os.listdir(OUT))",
+    "scandir": "import os; won(list(os.scandir(OUT)))",
+    "scandir-link": "import os; won([e.stat() for e in os.scandir(IN) if e.name == 'link'][0])",
+    "iterdir": "import pathlib; won(list(pathlib.Path(OUT).iterdir()))",
+    "fwalk": "import os; won(list(os.fwalk(OUT))[0])",
+    "xattr": "import os; won([os.listxattr(SECRET)])",
+    "disk-usage": "import shutil; won(shutil.disk_usage(OUT))",
+    "chdir": "import os; os.chdir(OUT); won(os.getcwd())",
+}
+_WRITERS = {
+    "write": "open(OUT + '/new', 'w').close(); won(1)",
+    "truncate-open": "open(OUT + '/victim', 'w').close(); won(1)",
+    "write-through-link": "open(IN + '/victim-link', 'w').close(); won(1)",
+    "append": "open(OUT + '/victim', 'a').close(); won(1)",
+    "mkdir": "import os; os.mkdir(OUT + '/d'); won(1)",
+    "mkfifo": "import os; os.mkfifo(OUT + '/fifo'); won(1)",
+    "mknod": "import os; os.mknod(OUT + '/node'); won(1)",
+    "remove": "import os; os.remove(OUT + '/victim'); won(1)",
+    "rmtree": "import shutil; shutil.rmtree(OUT + '/tree'); won(1)",
+    "chmod": "import os; os.chmod(OUT + '/victim', 0o600); won(1)",
+    "utime": "import os; os.utime(OUT + '/victim'); won(1)",
+    "os-truncate": "import os; os.truncate(OUT + '/victim', 0); won(1)",
+    "replace-over": "import os; os.replace(IN + '/ok', OUT + '/victim'); won(1)",
+    "symlink-outside": "import os; os.symlink('/etc', OUT + '/l'); won(1)",
+    "tempfile": "import tempfile; tempfile.mkstemp(dir=OUT); won(1)",
+    "tar-extract": (
+        "import tarfile, warnings; warnings.simplefilter('ignore')\n"
+        "tarfile.open(IN + '/evil.tar').extractall(IN + '/deep'); won(1)"
+    ),
+    "sqlite-attach": (
+        "import sqlite3\nc = sqlite3.connect(IN + '/mine.db')\n"
+        'try: c.execute("attach \'" + OUT + "/a.db\' as o")\n'
+        "except sqlite3.DatabaseError as e: raise PermissionError('sandbox_filesystem_denied') from e\n"
+        "won(c.execute('select count(*) from o.t').fetchall())"
+    ),
+    "logging-file": "import logging; logging.FileHandler(OUT + '/log').close(); won(1)",
+    "unix-socket-bind": "import socket; socket.socket(1).bind(OUT + '/sock'); won(1)",
+    "proc-self-mem": "open('/proc/self/mem', 'r+b').close(); won(1)",
+}
+_DESCRIPTORS = {
+    "dir-fd-open": (
+        "import os\nd = os.open(IN, os.O_RDONLY)\n"
+        "won(os.read(os.open('../outside/secret', os.O_RDONLY, dir_fd=d), 9))"
+    ),
+    "dir-fd-stat": "import os\nd = os.open(IN, os.O_RDONLY)\nwon(os.stat('../outside', dir_fd=d))",
+    "dir-fd-unlink": (
+        "import os\nd = os.open(IN, os.O_RDONLY)\nos.unlink('../outside/victim', dir_fd=d); won(1)"
+    ),
+}
+
+FILE_TECHNIQUES = (
+    *(
+        Technique(f"file-{name}", code, FILES)
+        for name, code in (_READERS | _PROBES | _WRITERS).items()
+    ),
+    *(Technique(f"file-{name}", code, SILENT) for name, code in _SWALLOWED.items()),
+    *(Technique(f"file-{name}", code, DESCRIPTOR) for name, code in _DESCRIPTORS.items()),
+)

@@ -1,0 +1,453 @@
+"""Ways to processes, native code, the network, the environment, and out of the guard itself."""
+
+# ruff: noqa: E501 - a technique reads best in one line
+
+from __future__ import annotations
+
+from guard.technique import (
+    ENVIRONMENT,
+    FILES,
+    GUARD,
+    INTROSPECTION,
+    LAUNCHER,
+    MODULE,
+    NETWORK,
+    PROCESS,
+    SILENT,
+    Technique,
+)
+
+_PROCESSES = {
+    "run": "import subprocess; won(subprocess.run(['true']).returncode == 0)",
+    "popen-class": "import subprocess; won(subprocess.Popen(['true']).wait() == 0)",
+    "system": "import os; won(os.system('true') == 0)",
+    "posix-system": "import posix; won(posix.system('true') == 0)",
+    "popen": "import os; won(os.popen('echo x').read())",
+    "fork": "import os\np = os.fork()\nif not p: os._exit(0)\nos.waitpid(p, 0); won(1)",
+    "forkpty": "import os\np, _ = os.forkpty()\nif not p: os._exit(0)\nos.waitpid(p, 0); won(1)",
+    "posix-spawn": "import os; won(os.waitpid(os.posix_spawn('/bin/true', ['true'], {}), 0))",
+    "posix-spawnp": "import os; won(os.waitpid(os.posix_spawnp('true', ['true'], {}), 0))",
+    "spawnv": "import os; won(os.spawnv(os.P_WAIT, '/bin/true', ['true']) == 0)",
+    "fork-exec": (
+        "import _posixsubprocess as s, os, sys\nr, w = os.pipe()\n"
+        "n = (b'/bin/true',)\n"
+        "a = [[b'true'], n, True, (w,), None, None, -1, -1, -1, -1, -1, -1, r, w, False, False]\n"
+        "tail = [-1, None, None, None, -1, None] + ([False] if sys.version_info < (3, 14) else [])\n"
+        "a += tail if sys.version_info >= (3, 11) else []\n"
+        "p = s.fork_exec(*a)\nos.waitpid(p, 0); won(p)"
+    ),
+    "multiprocessing": (
+        "import multiprocessing as m\nm.set_start_method('fork')\n"
+        "p = m.Process(target=print); p.start(); p.join(); won(1)"
+    ),
+    "pty": "import pty; won(pty.spawn(['true']) == 0)",
+    "asyncio-exec": (
+        "import asyncio\nasync def f():\n    p = await asyncio.create_subprocess_exec('true')\n"
+        "    return await p.wait()\nwon(asyncio.run(f()) == 0)"
+    ),
+    "exec": (
+        "import os, sys\nwon_code = 'raise SystemExit(77)'\n"
+        "os.execv(sys.executable, [sys.executable, '-S', '-c', won_code])"
+    ),
+    "process-pool": (
+        "import concurrent.futures as c\n"
+        "with c.ProcessPoolExecutor(1) as p: won(p.submit(len, 'ab').result())"
+    ),
+}
+_NATIVE = {
+    "import-ctypes": "import ctypes; won(ctypes)",
+    "dunder-import": "won(__import__('ctypes'))",
+    "importlib": "import importlib; won(importlib.import_module('ctypes'))",
+    "underscore-ctypes": "import _ctypes; won(_ctypes)",
+    "bootstrap-import": "import importlib._bootstrap as b; won(b._gcd_import('_ctypes').dlopen)",
+    "sys-modules": "import sys; won(sys.modules['ctypes'].CDLL)",
+    "extension-loader": (
+        "import importlib.machinery as m, importlib.util as u, _ctypes_path as p\n"
+        "s = u.spec_from_file_location('_ctypes', p.path)\nwon(u.module_from_spec(s))"
+    ),
+    "cached-extension": (
+        "import _imp, types, _ctypes_path as p\n"
+        "won(_imp.create_dynamic(types.SimpleNamespace(name='_ctypes', origin=p.path)))"
+    ),
+    "stand-in-contents": (
+        "import sys, types\nif FREE: won(1)\n"
+        "m = sys.modules['ctypes']\nd = types.ModuleType.__getattribute__(m, '__dict__')\n"
+        "won('CDLL' in d)\nm.CDLL"
+    ),
+    "foreign-extension": (
+        "import importlib.machinery as m, importlib.util as u\n"
+        "l = m.ExtensionFileLoader('foreign._csv', IN + '/foreign.so')\n"
+        "s = u.spec_from_file_location('foreign._csv', IN + '/foreign.so', loader=l)\n"
+        "won(u.module_from_spec(s))"
+    ),
+    "sub-interpreter": (
+        "try: import _interpreters as i\nexcept ModuleNotFoundError: import _xxsubinterpreters as i\n"
+        "won(i.create())"
+    ),
+    "test-capi": "import _testcapi; won(_testcapi)",
+}
+_NETWORK = {
+    "connect": "import socket; won(socket.create_connection(('127.0.0.1', PORT)))",
+    "connect-ex": "import socket; won(socket.socket().connect_ex(('127.0.0.1', PORT)) == 0)",
+    "raw-class": "import _socket; s = _socket.socket(); s.connect(('127.0.0.1', PORT)); won(s)",
+    "base-method": (
+        "import socket, _socket\ns = socket.socket()\n"
+        "_socket.socket.connect(s, ('127.0.0.1', PORT)); won(s)"
+    ),
+    "lying-address": (
+        "import socket, _socket\nclass H(str):\n    def __eq__(s, o): return True\n"
+        "    def __hash__(s): return hash('127.0.0.1')\ns = socket.socket()\n"
+        "_socket.socket.connect(s, (H('127.0.0.1'), PORT)); won(s)"
+    ),
+    "octal-address": "import socket; won(socket.create_connection(('0177.0.0.1', PORT)))",
+    "mapped-address": "import socket; won(socket.create_connection(('::ffff:127.0.0.1', PORT)))",
+    "udp": "import socket; won(socket.socket(2, 2).sendto(b'x', ('127.0.0.1', PORT)))",
+    "udp-sendmsg": "import socket; won(socket.socket(2, 2).sendmsg([b'x'], [], 0, ('127.0.0.1', PORT)))",
+    "fast-open": (
+        "import socket\nwon(socket.socket().sendto(b'x', socket.MSG_FASTOPEN, ('127.0.0.1', PORT)))"
+    ),
+    "urlopen": "import urllib.request as u; won(u.urlopen(f'http://127.0.0.1:{PORT}/').read())",
+    "http-client": (
+        "import http.client as h\nc = h.HTTPConnection('127.0.0.1', PORT)\n"
+        "c.request('GET', '/'); won(c.getresponse().read())"
+    ),
+    "asyncio": (
+        "import asyncio\nasync def f(): return await asyncio.open_connection('127.0.0.1', PORT)\n"
+        "won(asyncio.run(f()))"
+    ),
+    "sock-connect": (
+        "import asyncio, socket\nasync def f():\n    s = socket.socket(); s.setblocking(False)\n"
+        "    await asyncio.get_running_loop().sock_connect(s, ('127.0.0.1', PORT))\n    return s\n"
+        "won(asyncio.run(f()))"
+    ),
+    "look-up": "import socket; won(socket.getaddrinfo(HOSTNAME, 80))",
+    "look-up-by-name": "import socket; won(socket.gethostbyname(HOSTNAME))",
+    "abstract-socket": "import socket; s = socket.socket(1); s.connect('\\0guard-' + str(PORT)); won(s)",
+    "netlink": "import socket; won(socket.socket(16, 3, 0))",
+    "smtplib": "import smtplib; won(smtplib.SMTP()._get_socket('127.0.0.1', PORT, 3))",
+}
+_ENVIRONMENT = {
+    "set": "import os; os.environ['DEMOCRAI_ACCESS'] = '[]'; won(1)",
+    "bytes-set": "import os; os.environb[b'DEMOCRAI_ACCESS'] = b'[]'; won(1)",
+    "putenv": "import os; os.putenv('DEMOCRAI_ACCESS', '[]'); won(1)",
+    "posix-putenv": "import posix; posix.putenv('DEMOCRAI_ACCESS', '[]'); won(1)",
+    "unsetenv": "import os; os.unsetenv('DEMOCRAI_ACCESS'); won(1)",
+    "inner-dict": "import os; os.environ._data[b'DEMOCRAI_ACCESS'] = b'[]'; won(1)",
+    "delete": "import os; del os.environ['DEMOCRAI_MARK']; won(1)",
+    "update": "import os; os.environ.update(DEMOCRAI_ACCESS='[]'); won(1)",
+    "lying-bytes": (
+        "import os\nclass B(bytes):\n    def __bytes__(s): return b'X'\n"
+        "    def startswith(s, *a): return False\nos.putenv(B(b'DEMOCRAI_ACCESS'), b'[]'); won(1)"
+    ),
+    "clear": "import os; os.environ.clear(); won('DEMOCRAI_MARK' not in os.environ)",
+}
+_INTROSPECTION = {
+    "gc-objects": "import gc; won(gc.get_objects())",
+    "gc-referents": "import gc, os; won(gc.get_referents(os.stat))",
+    "gc-referrers": "import gc, os; won(gc.get_referrers(os.stat))",
+    "trace": "import sys; sys.settrace(print); won(1)",
+    "profile": "import sys; sys.setprofile(print); won(1)",
+    "current-frames": "import sys; won(sys._current_frames())",
+    "wrapper-code": "import democrai_osguard.guard.wrappers as w; won(w.plain.__code__)",
+    "wrapper-defaults": "import democrai_osguard.guard.wrappers as w; won([w.plain.__kwdefaults__])",
+    "new-wrapper-code": (
+        "import democrai_osguard.guard.wrappers as w\nw.plain.__code__ = (lambda path: path).__code__\n"
+        "won(1)"
+    ),
+}
+_COPIES = {
+    "fresh-posix": (
+        "import sys\nold = sys.modules.pop('posix')\nimport posix\nwon(posix.stat(SECRET))"
+    ),
+    "created-posix": (
+        "import _imp, importlib.util as u\n"
+        "m = _imp.create_builtin(u.find_spec('posix'))\n"
+        "_imp.exec_builtin(m)\nwon(m.stat(SECRET))"
+    ),
+}
+# The interpreter itself drops the refusal, or there is simply nothing to find.
+_NOTHING = {
+    "second-hook": (
+        "import sys\nseen = []\nsys.addaudithook(lambda e, a: seen.append(e))\nexec('1')\nwon(seen)"
+    ),
+    "changed-doors": (
+        "import democrai_osguard.guard.installation as i\nif FREE: won(1)\n"
+        "import _thread, threading, time\ndone = []\n"
+        "for c in _thread.start_new_thread.__closure__ or ():\n"
+        "    if hasattr(c.cell_contents, 'keys'): c.cell_contents['carried'] = lambda: None"
+    ),
+    "lying-spec": (
+        "import _imp, _ctypes_path as p\nclass S:\n    origin = p.path\n    asked = 0\n"
+        "    @property\n    def name(s):\n        S.asked += 1\n"
+        "        return '_csv' if S.asked == 1 and not FREE else '_ctypes'\nwon(_imp.create_dynamic(S()))"
+    ),
+    "wrapped": "import os; won(FREE or os.stat.__wrapped__(SECRET))",
+}
+_INSIDE = {
+    "closure": (
+        "import os\nfound = []\n"
+        "for c in (os.stat.__closure__ or ()):\n    found.append(c.cell_contents)\n"
+        "for f in found:\n"
+        "    r = f(SECRET, None, True, True)\n    (won if not isinstance(r, BaseException) else attempt)(r)\n"
+        "os.stat(SECRET) if FREE is False else won(1)"
+    ),
+    "handed-out-callback": "LATER.append(lambda p: open(p).read())",
+    "handed-out-generator": (
+        "def g():\n    yield open(SECRET).read()\nmade = g()\nLATER.append(lambda p: next(made))"
+    ),
+    "late-destructor": (
+        "class D:\n    def __del__(self): attempt(lambda: won(open(SECRET).read()))\n"
+        "kept = [D()]\nLATER.append(lambda p: kept.clear())"
+    ),
+    "fresh-context": "import contextvars; won(contextvars.Context().run(lambda: open(SECRET).read()))",
+    "emptied-context": (
+        "import contextvars\n"
+        "for v in contextvars.copy_context(): v.set(None)\nwon(open(SECRET).read())"
+    ),
+    "forged-token": (
+        "import contextvars\nclass T:\n    def __eq__(s, o): return True\n"
+        "    def __hash__(s): return 0\n"
+        "for v in contextvars.copy_context(): v.set(T())\nwon(open(SECRET).read())"
+    ),
+    "raw-thread": (
+        "import _thread, time\ndone = []\ndef f():\n"
+        "    attempt(lambda: won(open(SECRET).read()))\n    done.append(1)\n"
+        "_thread.start_new_thread(f, ())\nwhile not done: time.sleep(0.01)"
+    ),
+    "thread": (
+        "import threading\nt = threading.Thread(target=lambda: attempt(lambda: won(open(SECRET).read())))\n"
+        "t.start(); t.join()"
+    ),
+    "thread-pool": (
+        "import concurrent.futures as c\n"
+        "with c.ThreadPoolExecutor(1) as p: won(p.submit(lambda: open(SECRET).read()).result())"
+    ),
+    "timer": (
+        "import threading\nt = threading.Timer(0, lambda: attempt(lambda: won(open(SECRET).read())))\n"
+        "t.start(); t.join()"
+    ),
+    "to-thread": (
+        "import asyncio\nwon(asyncio.run(asyncio.to_thread(lambda: open(SECRET).read())))"
+    ),
+    "fresh-context-task": (
+        "import asyncio, contextvars\nasync def f(): return open(SECRET).read()\n"
+        "async def main():\n"
+        "    return await asyncio.get_running_loop().create_task(f(), context=contextvars.Context())\n"
+        "won(asyncio.run(main()))"
+    ),
+    "call-soon-context": (
+        "import asyncio, contextvars\nasync def main():\n"
+        "    asyncio.get_running_loop().call_soon("
+        "lambda: attempt(lambda: won(open(SECRET).read())), context=contextvars.Context())\n"
+        "    await asyncio.sleep(0.01)\nasyncio.run(main())"
+    ),
+    "destructor": (
+        "class D:\n    def __del__(self): attempt(lambda: won(open(SECRET).read()))\nD()"
+    ),
+    "weakref-finalize": (
+        "import weakref\nclass D: pass\nd = D()\n"
+        "weakref.finalize(d, lambda: attempt(lambda: won(open(SECRET).read())))\ndel d"
+    ),
+    "signal-handler": (
+        "import signal, os\n"
+        "signal.signal(signal.SIGUSR1, lambda *a: attempt(lambda: won(open(SECRET).read())))\n"
+        "signal.raise_signal(signal.SIGUSR1)"
+    ),
+    "reload-os": ("import importlib, os, posix\nimportlib.reload(os)\nwon(os.stat(SECRET))"),
+    "reload-io": "import importlib, io\nimportlib.reload(io)\nwon(io.open(SECRET).read())",
+    "subclasses": (
+        "import io\nfor c in object.__subclasses__():\n    if c.__name__ == '_IOBase':\n"
+        "        raw = [k for k in c.__subclasses__() if k.__name__ == '_RawIOBase'][0]\n"
+        "        won([k for k in raw.__subclasses__() if k.__name__ == 'FileIO'][0](SECRET).read())"
+    ),
+    "patched-policy": (
+        "from democrai_osguard.policy import chain, ruleset\nfrom democrai_osguard import Rule\n"
+        "ruleset.RuleSet.find = lambda *a: Rule('filesystem', 'read', '/')\n"
+        "chain.Chain.find = lambda *a: 1\nwon(open(SECRET).read())"
+    ),
+    "patched-private-policy": (
+        "def walk(c, seen):\n"
+        "    for k in type.__subclasses__(c):\n"
+        "        if k not in seen:\n            seen.add(k); walk(k, seen)\n    return seen\n"
+        "for k in walk(object, set()):\n"
+        "    if 'democrai' in str(k.__module__) or 'sealed' in str(k.__module__):\n"
+        "        for n in ('find', 'covers', 'first'):\n"
+        "            if n in vars(k): type.__setattr__(k, n, lambda *a: True)\nwon(open(SECRET).read())"
+    ),
+    "patched-builtins": (
+        "import builtins\nbuiltins.isinstance = lambda *a: False\nbuiltins.type = lambda *a: int\n"
+        "import io\nwon(io.FileIO(SECRET).read())"
+    ),
+    "patched-module": (
+        "import democrai_osguard.guard.outcome as o, democrai_osguard.guard.sealed.answers as a\n"
+        "a.covered = lambda *x: True\no.Callers.is_library = lambda *x: True\nwon(open(SECRET).read())"
+    ),
+    "swallowed-error": (
+        "import democrai_osguard.guard.wrappers as w\nw.as_error = lambda e: StopIteration()\n"
+        "try: won(open(SECRET).read())\nexcept StopIteration: raise PermissionError("
+        "'sandbox_filesystem_denied') from None"
+    ),
+    "recursion-limit": (
+        "import sys\ndef dive(n):\n    try: won(open(SECRET).read())\n"
+        "    except RecursionError: return\n    except PermissionError: pass\n    dive(n + 1)\n"
+        "sys.setrecursionlimit(150)\ndive(0)\nsys.setrecursionlimit(1000)\nopen(SECRET)"
+    ),
+}
+# Looks for a frame of the sealed part; there is none to find without a guard either.
+_HUNT = (
+    "def hunt(f):\n    while f is not None:\n"
+    "        for s in (f.f_globals, f.f_locals):\n"
+    "            if any(k in s for k in ('ORIGINALS', 'STATES', 'JUDGES', 'PASSES')): won(1)\n"
+    "        f = f.f_back\n"
+    "if FREE: won(1)\n"
+)
+_FRAMES = {
+    "path-callback": (
+        "import sys\nclass P:\n    def __fspath__(self): hunt(sys._getframe()); return SECRET\n"
+        "open(P())"
+    ),
+    "error-traceback": (
+        "import os\ntry: os.stat(IN + '/missing')\nexcept OSError as e:\n"
+        "    t = e.__traceback__\n    while t: hunt(t.tb_frame); t = t.tb_next"
+    ),
+    "refusal-traceback": (
+        "import os\ntry: os.stat(SECRET)\nexcept OSError as e:\n"
+        "    t = e.__traceback__\n    while t: hunt(t.tb_frame); t = t.tb_next"
+    ),
+    "recursion-traceback": (
+        "import sys, os\ndef dive():\n    try: os.stat(SECRET); dive()\n"
+        "    except PermissionError: dive()\n"
+        "try: dive()\nexcept RecursionError as e:\n    t = e.__traceback__\n"
+        "    while t:\n        attempt(lambda: hunt(t.tb_frame)); t = t.tb_next"
+    ),
+    "finalizer": (
+        "import sys, gc\nclass D:\n    def __init__(s): s.me = s\n"
+        "    def __del__(s): attempt(lambda: hunt(sys._getframe()))\n"
+        "gc.set_threshold(1)\n"
+        "for _ in range(300):\n    D()\n    try: open(SECRET + 'x')\n    except OSError: pass\n"
+        "gc.set_threshold(700)"
+    ),
+    "finalizer-deep": (
+        "import sys, gc\nclass D:\n    def __init__(s): s.me = s\n"
+        "    def __del__(s):\n        for n in range(1, 9):\n"
+        "            attempt(lambda: hunt(sys._getframe(n)))\n"
+        "gc.set_threshold(1)\n"
+        "for _ in range(300):\n    D()\n    try: open(SECRET + 'x')\n    except OSError: pass\n"
+        "gc.set_threshold(700)"
+    ),
+    "finalizer-deep-fresh-context": (
+        "import sys, gc, contextvars\nclass D:\n    def __init__(s): s.me = s\n"
+        "    def __del__(s):\n        for n in range(1, 9):\n"
+        "            attempt(lambda: hunt(sys._getframe(n)))\n"
+        "def act():\n    gc.set_threshold(1)\n    for _ in range(300):\n        D()\n"
+        "        try: open(SECRET + 'x')\n        except OSError: pass\n"
+        "    gc.set_threshold(700)\n"
+        "contextvars.Context().run(act)"
+    ),
+    "finalizer-traceback": (
+        "import gc\nclass D:\n    def __init__(s): s.me = s\n    def __del__(s):\n"
+        "        try: 1 / 0\n        except ZeroDivisionError as e:\n"
+        "            attempt(lambda: hunt(e.__traceback__.tb_frame))\n"
+        "gc.set_threshold(1)\n"
+        "for _ in range(300):\n    D()\n    try: open(SECRET + 'x')\n    except OSError: pass\n"
+        "gc.set_threshold(700)"
+    ),
+    "opener-callback": (
+        "import sys, os\ndef o(p, f): hunt(sys._getframe()); return os.open(p, f)\n"
+        "open(IN + '/ok', opener=o)"
+    ),
+    "codec-callback": (
+        "import sys, codecs\ndef s(n): hunt(sys._getframe())\ncodecs.register(s)\n"
+        "open(IN + '/ok', encoding='no-such')"
+    ),
+    "signal-frame": (
+        "import signal, os\nsignal.signal(signal.SIGALRM, lambda n, f: hunt(f))\n"
+        "signal.setitimer(signal.ITIMER_REAL, 0.0001, 0.0001)\n"
+        "for _ in range(3000):\n    try: os.stat(IN + '/ok')\n    except OSError: pass\n"
+        "signal.setitimer(signal.ITIMER_REAL, 0)"
+    ),
+    "subclass-globals": (
+        "def walk(c, seen):\n    for k in type.__subclasses__(c):\n"
+        "        if k not in seen: seen.add(k); walk(k, seen)\n    return seen\n"
+        "for k in walk(object, set()):\n    for v in list(vars(k).values()):\n"
+        "        g = getattr(v, '__globals__', None)\n"
+        "        if isinstance(g, dict) and g.get('STATES') and 'democrai' not in g['__name__'][:8]: won(1)"
+    ),
+}
+_GUARD = {
+    "bypass": (
+        "from democrai_osguard.guard import process_guard_bypass_context as b\n"
+        "with b(): won(open(SECRET).read())"
+    ),
+    "wider-guard": (
+        "from democrai_osguard.guard import process_guard_context as g\n"
+        "with g('m', 'module', allowed_paths=['/']): won(open(SECRET).read())"
+    ),
+    "fresh-mcp-guard": (
+        "from democrai_osguard.guard import process_guard_context as g\n"
+        "with g('m', 'mcp', allowed_paths=['/']): won(open(SECRET).read())"
+    ),
+    "leave": (
+        "import sys\nf = sys._getframe()\n"
+        "while f is not None and 'the_guard' not in f.f_locals: f = f.f_back\n"
+        "if f is None: won(1)\n"
+        "else: f.f_locals['the_guard'].__exit__(None, None, None); won(open(SECRET).read())"
+    ),
+    "false-runtime": (
+        "import democrai_osguard.guard as g\nsource = 'with b(): won(open(SECRET).read())'\n"
+        "b = g.process_guard_bypass_context\n"
+        "exec(compile(source, g.__file__, 'exec'))"
+    ),
+    "false-runtime-function": (
+        "import types, democrai_osguard.guard as g\ndef f():\n"
+        "    with g.process_guard_bypass_context(): won(open(SECRET).read())\n"
+        "types.FunctionType(f.__code__.replace(co_filename=g.__file__), globals())()"
+    ),
+    "patched-context": (
+        "import democrai_osguard.guard.contexts as c\nc.process_guard_context.__enter__ = lambda s: None\n"
+        "from democrai_osguard.guard import process_guard_bypass_context as b\nwith b(): won(1)"
+    ),
+    "other-approvals": (
+        "from democrai_osguard.guard import use_approvals\n"
+        "class Yes:\n    denial = lambda *a: None\n    session_approval = lambda *a: 1\n"
+        "use_approvals(Yes())\nwon(open(SECRET).read())"
+    ),
+}
+# What pure Python cannot hold: SECURITY.md lists each, with the layer that does.
+_KNOWN = {
+    "held-descriptor": "import os; won(os.read(HELD, 6))",
+    "classes-of-loaded-ctypes": (
+        "def walk(c):\n    for k in type.__subclasses__(c):\n        yield k; yield from walk(k)\n"
+        "won([k for k in walk(object) if k.__name__ == 'CFuncPtr'])"
+    ),
+    "sqlite-without-authorizer": (
+        "import sqlite3\nc = sqlite3.connect(IN + '/mine.db')\nc.set_authorizer(None)\n"
+        'c.execute("attach \'" + OUT + "/a.db\' as o")\n'
+        "won(c.execute('select count(*) from o.t').fetchall())"
+    ),
+    "certificates-by-base-class": (
+        "import ssl, _ssl\nc = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)\n"
+        "_ssl._SSLContext.load_verify_locations(c, OUT + '/cert.pem')\nwon(c.cert_store_stats())"
+    ),
+    "code-under-a-false-name": (
+        "import os\ncode = compile('def f(p): return open(p).read()', os.__file__, 'exec')\n"
+        "space = {}\nexec(code, space)\nLATER.append(space['f'])"
+    ),
+}
+
+OTHER_TECHNIQUES = (
+    *(Technique(f"process-{name}", code, PROCESS) for name, code in _PROCESSES.items()),
+    *(Technique(f"native-{name}", code, MODULE) for name, code in _NATIVE.items()),
+    *(Technique(f"network-{name}", code, NETWORK) for name, code in _NETWORK.items()),
+    *(Technique(f"environment-{name}", code, ENVIRONMENT) for name, code in _ENVIRONMENT.items()),
+    *(
+        Technique(f"introspection-{name}", code, INTROSPECTION)
+        for name, code in _INTROSPECTION.items()
+    ),
+    *(Technique(f"inside-{name}", code, SILENT) for name, code in _NOTHING.items()),
+    *(Technique(f"native-{name}", code, MODULE) for name, code in _COPIES.items()),
+    *(Technique(f"inside-{name}", code, FILES) for name, code in _INSIDE.items()),
+    *(Technique(f"frames-{name}", _HUNT + code, SILENT) for name, code in _FRAMES.items()),
+    *(Technique(f"guard-{name}", code, GUARD) for name, code in _GUARD.items()),
+    *(Technique(f"known-{name}", code, LAUNCHER) for name, code in _KNOWN.items()),
+)

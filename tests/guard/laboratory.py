@@ -1,0 +1,210 @@
+"""Runs the corpus: each technique in a process of its own, guarded and free.
+
+Called as `python laboratory.py FOLDER [NAME …]`; prints one JSON line for each run. The processes
+are forked from one that has everything loaded, so that a hundred techniques take seconds.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import socket
+import sys
+import tarfile
+import threading
+import zipfile
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from guard.corpus_files import FILE_TECHNIQUES
+from guard.corpus_other import OTHER_TECHNIQUES
+
+from democrai_osguard.guard import install, process_guard_context
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from guard.technique import Technique
+
+TECHNIQUES = (*FILE_TECHNIQUES, *OTHER_TECHNIQUES)
+_EXECUTED = 77  # the exit code of a program that replaced this one
+_SECONDS = 20
+
+
+class _Handler(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.send_header("Content-Length", "2")
+        self.end_headers()
+        self.wfile.write(b"ok")
+
+    def log_message(self, *_args: object) -> None:
+        """Say nothing."""
+
+
+def build(folder: Path) -> dict[str, Any]:
+    """Lay out what the techniques look for, and return their names."""
+    inside, outside = folder / "inside", folder / "outside"
+    for place in (inside / "deep", outside / "tree", folder / "temp"):
+        place.mkdir(parents=True, exist_ok=True)
+    for name, text in (("secret", "secret\n"), ("victim", "v"), ("movable", "m")):
+        (outside / name).write_text(text)
+    (outside / "a.py").write_text("x = 1\n")
+    (outside / "a_module.py").write_text("x = 1\n")
+    (outside / "a.ini").write_text("[a]\nb = c\n")
+    (outside / "cert.pem").write_text(_certificate())
+    (outside / "tree" / "leaf").write_text("")
+    (outside / "alias").symlink_to(outside / "secret")
+    (inside / "ok").write_text("fine\n")
+    (inside / "foreign.so").write_bytes(_library("_csv").read_bytes())
+    (inside / "link").symlink_to(outside / "secret")
+    (inside / "folder").symlink_to(outside)
+    (inside / "victim-link").symlink_to(outside / "victim")
+    _archives(inside, outside)
+    return {"IN": str(inside), "OUT": str(outside), "SECRET": str(outside / "secret")}
+
+
+def _archives(inside: Path, outside: Path) -> None:
+    with zipfile.ZipFile(outside / "a.zip", "w") as archive:
+        archive.writestr("x", "1")
+    with tarfile.open(outside / "a.tar", "w") as tar:
+        tar.add(outside / "a.py", "x")
+    with tarfile.open(inside / "evil.tar", "w") as tar:
+        tar.add(outside / "a.py", "../../outside/planted")
+    import sqlite3  # noqa: PLC0415 - only here
+
+    for place in (outside / "a.db", inside / "mine.db"):
+        connection = sqlite3.connect(place)
+        connection.execute("create table t (x)")
+        connection.commit()
+        connection.close()
+
+
+def _library(name: str) -> Path:
+    spec = importlib.util.find_spec(name)
+    assert spec is not None
+    return Path(str(spec.origin))
+
+
+def resolvable() -> str:
+    """Return a name, beside localhost, that this machine knows without asking anybody."""
+    lines = (line.partition("#")[0].split() for line in Path("/etc/hosts").read_text().splitlines())
+    names = [name for words in lines for name in words[1:] if name != "localhost"]
+    return names[0] if names else socket.gethostname()
+
+
+def _certificate() -> str:
+    bundle = Path("/etc/ssl/certs/ca-certificates.crt")
+    end = "-----END CERTIFICATE-----\n"
+    return bundle.read_text().partition(end)[0] + end
+
+
+def serve() -> int:
+    """Serve HTTP, and an abstract unix socket, from a process of their own; return the port."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
+    port = server.server_address[1]
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(f"\0guard-{port}")
+    listener.listen()
+    parent = os.getpid()
+    if os.fork() == 0:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        while os.getppid() == parent:
+            threading.Event().wait(0.2)
+        os._exit(0)
+    server.server_close()
+    return port
+
+
+def _do(what: Callable[[], object] | BaseException) -> None:
+    if isinstance(what, BaseException):
+        raise what
+    what()
+
+
+def names_for(
+    technique: Technique, names: dict[str, Any], report: dict[str, Any]
+) -> dict[str, Any]:
+    """Return the namespace of one run, whose functions write into its report."""
+
+    def won(value: object) -> None:
+        report["won"] = report["won"] or bool(value)
+
+    def attempt(what: Callable[[], object] | BaseException) -> None:
+        try:
+            _do(what)
+        except BaseException as error:  # noqa: BLE001 - whatever stopped it is the finding
+            report["stopped"].append(f"{type(error).__name__}: {error}")
+
+    return {**names, "won": won, "attempt": attempt, "__name__": f"technique_{technique.name}"}
+
+
+def perform(technique: Technique, names: dict[str, Any], *, guarded: bool) -> dict[str, Any]:
+    """Run one technique in a fork; return what it reported."""
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.close(reader)
+        report: dict[str, Any] = {"won": False, "stopped": []}
+        import signal  # noqa: PLC0415 - only here
+
+        signal.alarm(_SECONDS)
+        space = names_for(technique, {**names, "FREE": not guarded}, report)
+        attempt = space["attempt"]
+        attempt(lambda: _run(technique, space, guarded=guarded))
+        os.write(writer, json.dumps(report).encode())
+        os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader, "rb") as pipe:
+        raw = pipe.read()
+    _, status = os.waitpid(pid, 0)
+    if os.waitstatus_to_exitcode(status) == _EXECUTED:
+        return {"won": True, "stopped": []}
+    return dict(json.loads(raw)) if raw else {"won": False, "stopped": [f"died: {status}"]}
+
+
+def _run(technique: Technique, space: dict[str, Any], *, guarded: bool) -> None:
+    code = compile(technique.code, f"<{technique.name}>", "exec")
+    space["HELD"] = os.open(space["SECRET"], os.O_RDONLY)
+    space["LATER"] = []
+    if guarded:
+        the_guard = process_guard_context("lab", "module", allowed_paths=[space["IN"]])
+        with the_guard:
+            exec(code, space)  # noqa: S102 - that is the experiment
+    else:
+        exec(code, space)  # noqa: S102 - that is the experiment
+    for function in space["LATER"]:
+        space["won"](function(space["SECRET"]))
+
+
+def main(folder: Path, wanted: list[str]) -> None:
+    """Run the techniques and print what each did."""
+    os.environ["DEMOCRAI_TEMP_DIR"] = str(folder / "temp")
+    os.environ["DEMOCRAI_MARK"] = "1"
+    module = folder / "lib"
+    module.mkdir(parents=True, exist_ok=True)
+    (module / "_ctypes_path.py").write_text(f"path = {str(_library('_ctypes'))!r}\n")
+    sys.path.insert(0, str(module))
+    importlib.import_module("_ctypes_path")  # so that a technique can import it
+
+    port = serve()
+    import ctypes  # noqa: F401, PLC0415 - loaded before, as it is in most applications
+
+    install()
+    for technique in TECHNIQUES:
+        if (wanted and technique.name not in wanted) or sys.version_info < technique.least:
+            continue
+        for guarded in (False, True):
+            place = folder / f"{technique.name}-{guarded}"
+            place.mkdir()
+            names = build(place) | {"PORT": port, "HOSTNAME": resolvable()}
+            report = perform(technique, names, guarded=guarded)
+            print(json.dumps({"name": technique.name, "guarded": guarded, **report}), flush=True)  # noqa: T201 - the result
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2:])

@@ -1,0 +1,33 @@
+"""The shape of the corpus: one attempt to get round the guard, and what must stop it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+FILES = "sandbox_filesystem_denied"
+EXECUTE = "sandbox_filesystem_execute_denied"
+DESCRIPTOR = "sandbox_filesystem_fd_denied"
+MODULE = "sandbox_module_denied"
+PROCESS = "sandbox_subprocess_denied"
+ENVIRONMENT = "sandbox_env_denied"
+NETWORK = "sandbox_network_denied"
+INTROSPECTION = "sandbox_introspection_denied"
+GUARD = "sandbox_guard_denied"
+LAUNCHER = "layer:launcher"  # the guard does not hold it; the kernel does, under democrai-launch
+SILENT = "nothing"  # it gets nothing, and no refusal is seen: somebody swallowed it
+
+
+@dataclass(frozen=True)
+class Technique:
+    """Code that calls `won(...)` where it gets through. It runs guarded and, as a control, free.
+
+    Names at hand: SECRET (a file outside the rules), OUT (its folder), IN (an allowed folder),
+    PORT (a server on this machine), HELD (a descriptor of SECRET, opened before), FREE (whether
+    this is the control), LATER (functions of a path, called once the guard is left), won(value),
+    attempt(function).
+    """
+
+    name: str
+    code: str
+    refused_with: str  # the code of the refusal, or `layer:…` where another layer must hold
+    least: tuple[int, int] = (3, 11)

@@ -1,0 +1,103 @@
+"""Processes where they are allowed: the program is judged, the environment is the runtime's."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from guard.confined import confined
+
+from democrai_osguard.access import Rule
+from democrai_osguard.guard import process_guard_context
+from democrai_osguard.guard.sealed.processes import first_word
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+_TRUE = os.path.realpath("/bin/true")
+_ENV = os.path.realpath("/usr/bin/env")
+_SH = os.path.realpath("/bin/sh")
+
+
+def _execute(*programs: str) -> list[Rule]:
+    return [Rule("filesystem", "execute", program) for program in programs]  # type: ignore[arg-type]
+
+
+def guarded(rules: list[Rule], work: Callable[[], object]) -> Any:  # noqa: ANN401 - what the work returns
+    """Return what the work returns, or its refusal, where processes are allowed."""
+
+    def check() -> object:
+        with process_guard_context("m", "module", rules, allow_subprocess=True, user_id="u"):
+            try:
+                return work()
+            except PermissionError as error:
+                return str(error)
+
+    return confined(check)
+
+
+def test_a_program_needs_its_own_right() -> None:
+    run = lambda: subprocess.run(["true"], check=False).returncode  # noqa: E731 - the act itself
+    assert guarded(_execute(_TRUE), run) == 0
+    denied = f"sandbox_filesystem_execute_denied:m:{_TRUE}"
+    assert guarded([], run) == denied
+    assert guarded([], lambda: os.posix_spawn("/bin/true", ["true"], {})) == denied
+    assert guarded([], lambda: os.execv("/bin/true", ["true"])) == denied  # noqa: S606
+
+
+def test_a_dependency_by_name_is_found_in_system_folders_only(tmp_path: Path) -> None:
+    rule = [Rule("system_dependency", "execute", "true")]  # type: ignore[arg-type]
+    run = lambda: subprocess.run(["true"], check=False).returncode  # noqa: E731 - the act itself
+    assert guarded(rule, run) == 0
+    fake = tmp_path / "true"
+    fake.write_bytes(b"")
+    fake.chmod(0o755)
+    elsewhere = {"PATH": str(tmp_path)}
+    found = guarded(rule, lambda: subprocess.run(["true"], env=elsewhere, check=False).returncode)
+    assert found == f"sandbox_filesystem_execute_denied:m:{fake}"
+
+
+def test_the_first_word_of_a_shell_line_is_judged() -> None:
+    assert guarded(_execute(_SH, _TRUE), lambda: os.system("A=1 true")) == 0  # noqa: S605 - the act itself
+    refused = guarded(_execute(_SH), lambda: os.system("true && echo"))  # noqa: S605
+    assert refused == f"sandbox_filesystem_execute_denied:m:{_TRUE}"
+    refused = guarded(_execute(_SH), lambda: subprocess.run("true", shell=True, check=False))  # noqa: S602
+    assert refused == f"sandbox_filesystem_execute_denied:m:{_TRUE}"
+
+
+def test_a_script_needs_its_interpreter_too(tmp_path: Path) -> None:
+    script = tmp_path / "script"
+    script.write_text("#!/usr/bin/env true\n")
+    script.chmod(0o755)
+    run = lambda: subprocess.run([str(script)], check=False).returncode  # noqa: E731 - the act itself
+    assert guarded(_execute(str(script)), run) == f"sandbox_filesystem_execute_denied:m:{_TRUE}"
+    assert guarded(_execute(str(script), _TRUE, _ENV), run) == 0
+
+
+@pytest.mark.parametrize("env", [None, {"DEMOCRAI_ACCESS": "[]", "DEMOCRAI_X": "1", "KEPT": "1"}])
+def test_the_child_gets_the_runtime_s_variables(env: dict[str, str] | None) -> None:
+    rules = _execute(_ENV)
+
+    def work() -> object:
+        done = subprocess.run(["/usr/bin/env"], env=env, capture_output=True, text=True, check=True)
+        return dict(line.split("=", 1) for line in done.stdout.splitlines() if "=" in line)
+
+    found = guarded(rules, work)
+    assert found["DEMOCRAI_NETWORK_SUBJECT"] == "m"
+    assert found["DEMOCRAI_NETWORK_SUBJECT_KIND"] == "module"
+    assert found["DEMOCRAI_USER_ID"] == "u"
+    assert [item["target"] for item in json.loads(found["DEMOCRAI_ACCESS"])] == [_ENV]
+    assert "DEMOCRAI_X" not in found
+    assert ("KEPT" in found) is (env is not None)
+
+
+@pytest.mark.parametrize(
+    ("line", "word"),
+    [("ls -l", "ls"), ("  A=1 B=2 ls", "ls"), ("(ls)", "ls"), ("'ls' x", "ls"), ("", None)],
+)
+def test_the_first_word_is_found(line: str, word: str | None) -> None:
+    assert first_word(line) == word

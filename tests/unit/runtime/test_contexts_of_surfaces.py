@@ -1,0 +1,143 @@
+"""Each surface's guard has exactly the rules of its manifest and its phase."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+
+from democrai_osguard import ManifestError, Rule, Subject, runtime
+from democrai_osguard.guard import GuardInfo, current_guard
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+    from pathlib import Path
+
+READ = {"resource_type": "filesystem", "operation": "read", "target": "/srv/data"}
+SEND = {"resource_type": "network", "operation": "send", "target": "https://api.example.com"}
+MODULE = {"access": [READ, SEND], "allowed_imports": ["ctypes"]}
+PHASES = {"runtime": {"access": [READ]}, "install": {"access": [SEND]}}
+
+
+def inside(context: AbstractContextManager[object]) -> GuardInfo:
+    with context:
+        found = current_guard()
+    assert found is not None
+    return found
+
+
+def rule(resource_type: str, operation: str, target: str) -> Rule:
+    return Rule.of(resource_type, operation, target)
+
+
+def test_a_module_has_what_it_declares_and_reads_its_own_folder(tmp_path: Path) -> None:
+    info = inside(runtime.module_context("notes", MODULE, folder=tmp_path, user_id="7",
+                                         organization_id="3", session_key="s-1"))  # fmt: skip
+    assert info.subject == Subject.parse("module:notes")
+    assert set(info.access) == {
+        Rule.of(**READ), Rule.of(**SEND), rule("filesystem", "read", str(tmp_path.resolve())),
+    }  # fmt: skip
+    assert "ctypes" in info.allowed_imports
+    assert "cffi" not in info.allowed_imports
+    assert info.allow_subprocess is False
+    assert (info.user_id, info.organization_id, info.session_key) == ("7", "3", "s-1")
+
+
+def test_a_relative_target_is_relative_to_the_module_s_folder(tmp_path: Path) -> None:
+    manifest = {"access": [{**READ, "target": "inbox"}]}
+    info = inside(runtime.module_context("notes", manifest, folder=tmp_path))
+    inbox = rule("filesystem", "read", f"{tmp_path.resolve()}/inbox")
+    assert inbox in info.subject_allow_chain[-1]
+
+
+def test_a_task_has_its_module_s_rules_with_and_without_a_session() -> None:
+    info = inside(runtime.task_context("notes", MODULE, user_id="7"))
+    assert info.kind == "task"
+    assert set(info.access) == {Rule.of(**READ), Rule.of(**SEND)}
+    assert info.session_key is None
+    assert inside(runtime.task_context("notes", MODULE, session_key="s")).session_key == "s"
+
+
+@pytest.mark.parametrize("context", [runtime.engine_context, runtime.extractor_context])
+def test_a_phase_has_its_own_rules(context: type) -> None:
+    at_runtime = inside(context("whisper", PHASES))
+    assert set(at_runtime.access) == {Rule.of(**READ)}
+    assert at_runtime.allow_subprocess is False
+    installing = inside(context("whisper", PHASES, phase="install"))
+    assert Rule.of(**SEND) in installing.access
+    assert Rule.of(**READ) not in installing.access
+    assert installing.allow_subprocess is True
+    assert any(each.operation == "receive" for each in installing.access)
+
+
+def test_configured_urls_may_be_received_from_and_sent_to() -> None:
+    manifest = {"runtime": {"allowed_config_urls": ["base_url", "unset", "number"]}}
+    config = {"base_url": "https://llm.example.com:8443/v1/", "number": 5, "other": "https://x.y"}
+    info = inside(runtime.engine_context("llm", manifest, config=config))
+    assert {(each.operation, each.target) for each in info.access} == {
+        ("receive", "https://llm.example.com:8443/v1/"),
+        ("send", "https://llm.example.com:8443/v1/"),
+    }
+
+
+def test_an_mcp_server_has_its_endpoint_and_inherits_nothing() -> None:
+    with runtime.module_context("notes", MODULE):
+        info = inside(runtime.mcp_context("search", "https://mcp.example.com/mcp"))
+    assert {each.target for each in info.access} == {"https://mcp.example.com/mcp"}
+    assert {str(each.operation) for each in info.access} == {"connect", "receive", "send"}
+    assert info.allow_subprocess is False
+
+
+def test_assets_narrow_and_silent_ones_change_nothing() -> None:
+    own = [rule("filesystem", "read", "/srv/data/in"), rule("filesystem", "read", "/etc")]
+    with runtime.module_context("notes", MODULE), runtime.pipeline_context("p"):
+        silent = inside(runtime.agent_context("a"))
+        narrowed = inside(runtime.tool_context("t", own))
+    assert set(silent.access) == {Rule.of(**READ), Rule.of(**SEND)}
+    assert set(narrowed.access) == {rule("filesystem", "read", "/srv/data/in")}
+
+
+def test_media_may_be_received_from_its_url_only() -> None:
+    info = inside(runtime.media_context("proxy", "https://media.example.com/a.mp4"))
+    assert info.access == (rule("network", "receive", "https://media.example.com/a.mp4"),)
+
+
+def test_the_chain_goes_on_across_await_and_threads() -> None:
+    seen: list[str] = []
+
+    def note() -> None:
+        info = current_guard()
+        seen.append("" if info is None else " > ".join(map(str, info.subject_chain)))
+
+    async def work() -> None:
+        with runtime.pipeline_context("p"), runtime.agent_context("a"), runtime.tool_context("t"):
+            await asyncio.sleep(0)
+            await asyncio.to_thread(note)
+            thread = threading.Thread(target=note)
+            thread.start()
+            thread.join()
+
+    with runtime.module_context("notes", MODULE):
+        asyncio.run(work())
+    assert seen == ["module:notes > pipeline:p > agent:a > tool:t"] * 2
+
+
+@pytest.mark.parametrize(
+    "manifest",
+    [
+        {"runtime": {}},
+        {"acess": []},
+        {"access": [{**READ, "operation": "write"}]},
+        {"access": [{**READ, "target": "inbox"}]},
+    ],
+)
+def test_a_manifest_that_does_not_fit_opens_no_guard(manifest: dict[str, object]) -> None:
+    with pytest.raises(ManifestError):
+        runtime.module_context("notes", manifest)
+
+
+def test_an_unknown_phase_opens_no_guard() -> None:
+    with pytest.raises(ManifestError):
+        runtime.engine_context("whisper", PHASES, phase="build")
