@@ -36,6 +36,10 @@ test-pythons: $(VENV)/.installed-dev  ## Run the unit tests on every other Pytho
 
 bench: $(VENV)/.installed-dev  ## Measure, side by side; writes benchmarks/results/
 	@$(BIN)/python -m benchmarks.run
+	@echo "→ the guard"
+	@$(BIN)/python benchmarks/guard.py
+	@if [ "$$(id -u)" = 0 ]; then echo "→ egress"; $(BIN)/python benchmarks/egress.py; \
+	 else echo "→ egress is measured as root only"; fi
 
 schema: $(VENV)/.installed-dev  ## Write the manifest's JSON Schema anew
 	@$(BIN)/python -m democrai_osguard.manifest_schema > democrai_osguard/manifest.schema.json
