@@ -29,6 +29,9 @@ class _Link:
         return self._verdicts.permanent_approval(request)
 
     def refused(self, request: AccessRequest, chain: tuple[Subject, ...]) -> None:
+        """Write the refusal down, and ask a person."""
+        path = " > ".join(map(str, chain))
+        self._service.refused(request, "not_enabled", f"no rule of {path} covers it")
         self._service.register(request, Origin(session_key=request.session_key), chain=chain)
 
 
