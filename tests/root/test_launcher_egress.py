@@ -11,9 +11,15 @@ import pytest
 from command_line import osguard
 from root.lab import ALLOWED, FORBIDDEN, OTHER_PORT, PORT
 
+from democrai_osguard.approvals import ApprovalService, open_store
+from democrai_osguard.enforcement.denials import DenialDesk
+from democrai_osguard_helper.client import Client
+from democrai_osguard_helper.protocol import Denial
 from democrai_osguard_launcher import egress
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from root.daemons import Daemon
 
 pytestmark = pytest.mark.needs("bpf", "iptables", "ipset", "landlock-tcp", "seccomp")
@@ -106,3 +112,45 @@ def test_helper_status_tells_people_what_holds(running: Daemon) -> None:
     silent = osguard("helper", "status", DEMOCRAI_OS_HELPER_SOCKET=running.socket)
     assert silent.returncode == 125
     assert "does not answer" in silent.stdout
+
+
+_CONFINED: Final = """
+import socket, sys
+from democrai_osguard import Rule, Subject
+from democrai_osguard.enforcement.egress import confine_this_process
+
+early = socket.create_connection((sys.argv[1], int(sys.argv[2])), 2)
+held = confine_this_process(
+    [Rule.of("network", "send", f"https://{sys.argv[1]}:{sys.argv[2]}/v1")],
+    Subject.parse("module:notes"), "s-1",
+)
+print(held.open_sockets, *sorted(held.layers))
+for place in sys.argv[1], sys.argv[3]:
+    try:
+        socket.create_connection((place, int(sys.argv[2])), 2).close()
+        print("connected")
+    except OSError as error:
+        print(type(error).__name__)
+"""
+
+
+def test_an_application_confines_itself_and_its_refusals_are_asked_about(
+    running: Daemon, tmp_path: Path
+) -> None:
+    environment = {**os.environ, "DEMOCRAI_OS_HELPER_SOCKET": running.socket}
+    done = subprocess.run(
+        [sys.executable, "-c", _CONFINED, ALLOWED[4], str(PORT), FORBIDDEN[4]],
+        env=environment, capture_output=True, text=True, check=False, timeout=60,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    told, allowed, forbidden = done.stdout.splitlines()
+    assert told == "1 bpf firewall"
+    assert allowed == "connected"
+    assert forbidden in {"PermissionError", "ConnectionRefusedError"}
+    service = ApprovalService(open_store(f"sqlite://{tmp_path}/state/a.sqlite3"))
+    with Client(running.socket) as client:
+        denials = (event for event in client.events() if isinstance(event, Denial))
+        DenialDesk(service).follow([next(denials)])
+    (asked,) = service.list_requests()
+    service.close()
+    assert (str(asked.subject), asked.rule.target) == ("module:notes", f"{FORBIDDEN[4]}:{PORT}")

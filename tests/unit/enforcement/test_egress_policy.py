@@ -1,0 +1,42 @@
+"""Network rules as the helper takes them."""
+
+from __future__ import annotations
+
+import pytest
+
+from democrai_osguard import Rule, Subject
+from democrai_osguard.enforcement.egress import NotConfined, confine_this_process, policy_of
+
+
+@pytest.mark.parametrize(
+    ("target", "endpoints", "names"),
+    [
+        ("192.0.2.7:443", [("192.0.2.7", 443)], []),
+        ("192.0.2.0/24", [("192.0.2.0/24", None)], []),
+        ("https://[2001:db8::7]/v1", [("2001:db8::7", 443)], []),
+        ("localhost:80", [("127.0.0.0/8", 80), ("::1", 80)], []),
+        ("https://api.example.com/v1", [], [("api.example.com", 443)]),
+        ("*.example.com", [], [("*.example.com", None)]),
+    ],
+)
+def test_every_network_rule_opens_its_host_and_port(
+    target: str, endpoints: list[tuple[str, int | None]], names: list[tuple[str, int | None]]
+) -> None:
+    for operation in ("connect", "receive", "send"):
+        places, hosts = policy_of([Rule.of("network", operation, target)])
+        assert [(str(each.network), each.port) for each in places] == endpoints
+        assert [(each.name, each.port) for each in hosts] == names
+
+
+def test_other_rules_open_nothing() -> None:
+    rules = [
+        Rule.of("filesystem", "read", "/srv"),
+        Rule.of("system_dependency", "execute", "git"),
+    ]
+    assert policy_of(rules) == ((), ())
+
+
+def test_without_a_helper_the_caller_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DEMOCRAI_OS_HELPER_SOCKET", "/nonexistent/helper.sock")
+    with pytest.raises(NotConfined, match="egress_not_enforced"):
+        confine_this_process([], Subject.parse("core:core"))
