@@ -75,12 +75,16 @@ def split(plan: Plan) -> Channel:
     channel = Channel()
     supervisor = os.getpid()
     roots = resolve_roots(planned.rule for planned in plan.rules)
+    # Until the supervisor can pass a signal on it waits: it must not end the supervisor instead.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, (*_PASSED_ON, signal.SIGTSTP))
     command = os.fork()
     if command:
         _let_go(channel)
         _pass_signals_on(command)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
         listener = channel.take() if plan.brokered else None
         _supervise(command, roots, listener)
+    signal.pthread_sigmask(signal.SIG_SETMASK, before)
     kernel.set_death_signal(signal.SIGKILL)  # without its broker the command is half a command
     if os.getppid() != supervisor:
         os._exit(_FATAL_SHIFT + signal.SIGKILL)
