@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
     from benchmarks.case import Figure
 
-_ROW, _LEFT, _BAR, _RIGHT = 26, 400, 320, 60
+_ROW, _LEFT, _BAR, _RIGHT = 26, 470, 320, 60
 _STYLE = """
   text { font: 13px system-ui, sans-serif; fill: #1f2328 }
   .quiet { fill: #59636e } .bar { fill: #2f81f7 } .over { fill: #d1242f }
