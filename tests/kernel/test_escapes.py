@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import itertools
+import mmap
 import os
 import shutil
 import signal
 import socket
 import tempfile
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -178,19 +181,28 @@ def test_what_is_not_held_is_what_the_readme_says(
     assert confined(lambda: gap(inside), ("read", inside.inside.parent / "readable")) == "allowed"
 
 
-def _race(w: World) -> None:
+FLIPS = 1_000
+
+
+def _race(w: World, *, until_out: bool) -> None:
     """Create files under a name that is now a folder inside and now a link to the outside."""
     way = w.inside / "way"
     (w.inside / "folder").mkdir()
     way.symlink_to(w.inside / "folder")
+    flips = mmap.mmap(-1, 8)  # shared with the process that flips
     flipper = os.fork()
     while flipper == 0:
         for target in (w.outside, w.inside / "folder"):
             (w.inside / "link").symlink_to(target)
             (w.inside / "link").rename(way)
-    for number in range(400):
+        flips[:] = (int.from_bytes(flips[:], "little") + 2).to_bytes(8, "little")
+    end = time.monotonic() + 60
+    for number in itertools.count():
         with contextlib.suppress(OSError):
             os.close(os.open(way / f"new{number}", os.O_CREAT | os.O_WRONLY | os.O_EXCL))
+        raced = number > FLIPS and int.from_bytes(flips[:], "little") > FLIPS
+        if time.monotonic() > end or (raced and (not until_out or any(w.outside.glob("new*")))):
+            break
     os.kill(flipper, signal.SIGKILL)
     os.waitpid(flipper, 0)
 
@@ -199,9 +211,9 @@ def test_a_race_with_a_link_creates_nothing_outside(
     world: Callable[[int], World], free: Free, confined: Confined
 ) -> None:
     control, inside = world(0), world(0)
-    assert free(lambda: _race(control)) == "allowed"
+    assert free(lambda: _race(control, until_out=True)) == "allowed"
     assert list(control.outside.glob("new*"))
     grants = [("create", inside.inside), ("delete", inside.inside)]
-    assert confined(lambda: _race(inside), *grants) == "allowed"
+    assert confined(lambda: _race(inside, until_out=False), *grants) == "allowed"
     assert list(inside.inside.glob("folder/new*"))
     assert not list(inside.outside.glob("new*"))
