@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,13 @@ from host_features import offers
 
 MUST_RUN = frozenset(filter(None, os.environ.get("OSGUARD_MUST_RUN", "").split(",")))
 _lacking: dict[str, int] = {}
+
+
+def pytest_configure() -> None:
+    # In the background (`nohup`, `&` of a script) these come ignored, and every child inherits that.
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, signal.SIG_DFL)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
