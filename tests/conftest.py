@@ -14,7 +14,7 @@ _lacking: dict[str, int] = {}
 
 
 def pytest_configure() -> None:
-    # In the background (`nohup`, `&` of a script) these come ignored, and every child inherits that.
+    # In the background (`nohup`, a script's `&`) these come ignored, and children inherit that.
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, signal.SIG_DFL)
