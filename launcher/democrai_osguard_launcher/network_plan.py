@@ -52,15 +52,20 @@ class NetworkPlan:
         return "nothing holds address or port"
 
     def handled(self, able: int) -> int:
-        """Leave out what rules cannot express: any port at all."""
+        """Leave out what rules cannot express: any port at all; and what the helper holds.
+
+        Landlock's ports are for good. What is approved while the command runs must be able to
+        open, and what is refused must be refused by the helper, which reports it.
+        """
+        if self.by_address:
+            return able & ~(landlock.CONNECT_TCP | landlock.CONNECT_SEND_UDP | landlock.BIND_UDP)
         if self.endpoints and not self.by_port:
-            datagrams = landlock.CONNECT_SEND_UDP | landlock.BIND_UDP if self.by_address else 0
-            return able & ~(landlock.CONNECT_TCP | datagrams)
+            return able & ~landlock.CONNECT_TCP
         return able
 
     def ports(self, able: int) -> Iterator[PortRights]:
         """Yield the ports of the rules, and of the resolver where a rule has a name."""
-        if not able:
+        if not able or self.by_address:
             return
         if self.by_port:
             wanted = {endpoint.port for endpoint in self.endpoints if endpoint.port}
@@ -69,14 +74,9 @@ class NetworkPlan:
         yield from self._datagram_ports(able)
 
     def _datagram_ports(self, able: int) -> Iterator[PortRights]:
-        ports = {_DNS} if self.has_names else set()
-        if self.by_address:  # then the helper says to whom
-            ports |= {endpoint.port for endpoint in self.endpoints if endpoint.port}
-        if not ports or not able & landlock.CONNECT_SEND_UDP:
-            return
-        for port in sorted(ports):
-            yield PortRights(port, landlock.CONNECT_SEND_UDP)
-        yield PortRights(0, landlock.BIND_UDP)  # a datagram's own port is chosen by a bind
+        if self.has_names and able & landlock.CONNECT_SEND_UDP:
+            yield PortRights(_DNS, landlock.CONNECT_SEND_UDP)
+            yield PortRights(0, landlock.BIND_UDP)  # a datagram's own port is chosen by a bind
 
 
 def _endpoints(rules: Sequence[Rule]) -> Iterator[Endpoint]:
