@@ -20,6 +20,9 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from democrai_osguard.access import Identity, Operation, ResourceType, Scope, SubjectType
+from democrai_osguard.approvals import ApprovalService, Operator, open_store
+from democrai_osguard.enforcement.following import EgressLink
 from democrai_osguard_helper import firewall_plan
 from democrai_osguard_helper.bpf_layer import BpfLayer
 from democrai_osguard_helper.cgroups import Tree, find_mount
@@ -36,6 +39,8 @@ if TYPE_CHECKING:
 PLACE: Final = "198.18.0.1"
 PORT: Final = 7001
 CLONE_NEWNET: Final = 0x40000000
+_CONNECT: Final = (ResourceType.NETWORK, Operation.CONNECT)
+_OPERATOR: Final = Operator("bench", super_role=True)
 HELPER: Final = Path(firewall_plan.__file__).parent.parent
 
 
@@ -213,10 +218,10 @@ def memory(pid: int) -> int:
 def confining(layers: str) -> None:
     """Measure the round trip of `confine`, with boxes in stock."""
     with daemon(layers) as (path, _):
-        for early in (0.0, 0.015):
+        for early in (0.0, 0.02):  # the launcher connects early, and makes its plan meanwhile
             times = []
-            for _ in range(25):
-                time.sleep(0.15)
+            for _ in range(15):
+                time.sleep(0.4)  # longer than the helper stays warm after the last one
                 spent, pid = confined(path, endpoints(10), early=early)
                 times.append(spent)
                 end(pid)
@@ -224,6 +229,61 @@ def confining(layers: str) -> None:
                 f"confine ({layers}, asked {early * 1000:.0f} ms after connecting): "
                 f"median {statistics.median(times):.1f} ms, worst {max(times):.1f} ms"
             )
+
+
+def following() -> None:
+    """Measure how long a decision takes to reach a running sandbox."""
+    server = socket.create_server((PLACE, PORT))
+    what = Identity(SubjectType.TOOL, "bench", *_CONNECT, f"{PLACE}:{PORT}", Scope.PERMANENT)
+    with daemon("bpf,firewall") as (path, _), tempfile.TemporaryDirectory() as folder:
+        service = ApprovalService(open_store(f"sqlite://{folder}/state/a.sqlite3"))
+        reader, writer = os.pipe()
+        pid = _confined_knocker(path, writer)
+        opened, closed = [], []
+        with EgressLink(service, path), os.fdopen(reader, "rb", buffering=0) as pipe:
+            for _ in range(9):
+                time.sleep(0.5)
+                begun = time.monotonic()
+                service.record(what, _OPERATOR)
+                opened.append(float(pipe.readline()) - begun)
+                begun = time.monotonic()
+                service.revoke(service.list_decisions()[0].id, _OPERATOR)
+                closed.append(float(pipe.readline()) - begun)
+        end(pid)
+        service.close()
+    server.close()
+    for name, times in (("approval", opened), ("revocation", closed)):
+        middle, worst = statistics.median(times) * 1000, max(times) * 1000
+        print(f"{name} to a running sandbox: median {middle:.0f} ms, worst {worst:.0f} ms")
+
+
+def _confined_knocker(path: str, writer: int) -> int:
+    """Start a process that knocks until it is let in, then waits until its socket dies."""
+    pid = os.fork()
+    if pid == 0:
+        try:
+            Client(path).confine(Confine(Subject("tool", "bench"), None, (), (), "partial"))
+            while True:
+                os.write(writer, f"{_knock()}\n".encode())
+        finally:
+            os._exit(0)
+    return pid
+
+
+_waiting: list[socket.socket] = []
+
+
+def _knock() -> float:
+    if _waiting:
+        with _waiting.pop() as talk, contextlib.suppress(ConnectionAbortedError):
+            talk.recv(1)
+        return time.monotonic()
+    while True:
+        try:
+            _waiting.append(socket.create_connection((PLACE, PORT)))
+            return time.monotonic()
+        except OSError:
+            time.sleep(0.002)
 
 
 def holding(alive: int, cycles: int) -> None:
@@ -280,6 +340,7 @@ def main() -> None:
     tree.remove()
     for layers in ("bpf", "bpf,firewall"):
         confining(layers)
+    following()
     holding(options.alive, options.cycles)
 
 
