@@ -38,18 +38,30 @@ class NetworkPlan:
 
     def is_exact(self, rule: Rule) -> bool:
         """Tell whether what is held is what the rule says: a host and a port, and no more."""
-        return self.by_address and rule.operation == "connect" and "://" not in rule.target
+        plain = rule.operation == "connect" and "://" not in rule.target
+        return self.by_address and plain and not _is_suffix(rule)
 
     def held_by(self, rule: Rule) -> str:
         """Say what the kernel knows of this rule."""
         if self.is_exact(rule):
             return "the helper, by address and port"
+        if self.by_address and _is_suffix(rule):
+            return "the helper opens name servers and no address: nobody can list the names below"
         if self.by_address:
             return "the helper holds address and port; direction, scheme and path are the guard's"
         port = next(_endpoints((rule,))).port
         if self._holds_ports:
             return f"Landlock holds port {port} for TCP, nothing holds the address"
         return "nothing holds address or port"
+
+    def notes(self) -> Iterator[str]:
+        """Say which rules open less than they say."""
+        suffixes = sorted({rule.target for rule in self.rules if _is_suffix(rule)})
+        if self.by_address and suffixes:
+            yield (
+                f"names below {', '.join(suffixes)} stay closed until each is declared or approved"
+                " by itself: the helper holds addresses, and cannot list such names"
+            )
 
     def handled(self, able: int) -> int:
         """Leave out what rules cannot express: any port at all; and what the helper holds.
@@ -77,6 +89,10 @@ class NetworkPlan:
         if self.has_names and able & landlock.CONNECT_SEND_UDP:
             yield PortRights(_DNS, landlock.CONNECT_SEND_UDP)
             yield PortRights(0, landlock.BIND_UDP)  # a datagram's own port is chosen by a bind
+
+
+def _is_suffix(rule: Rule) -> bool:
+    return next(_endpoints((rule,))).host.startswith("*.")
 
 
 def _endpoints(rules: Sequence[Rule]) -> Iterator[Endpoint]:
