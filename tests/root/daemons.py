@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from democrai_osguard_helper.endpoints import Endpoint, NameRule
 
 HELPER: Final = Path(__file__).resolve().parents[2] / "helper"
-START_SECONDS: Final = 20.0
+START_SECONDS: Final = 60.0
 STORM_SECONDS: Final = 120.0  # at most: it ends when the test says so
 # The daemon as it is, but it kills itself when it comes to a step for the nth time.
 _SCRIPT: Final = """
@@ -238,7 +238,7 @@ def resident(*args: object, **kwargs: object) -> Iterator[Resident]:
         child.end()
 
 
-def eventually(holds: Callable[[], bool], seconds: float = 5.0) -> bool:
+def eventually(holds: Callable[[], bool], seconds: float = 60.0) -> bool:
     """Wait until something holds; tell whether it did."""
     until = time.monotonic() + seconds
     while time.monotonic() < until:

@@ -62,7 +62,7 @@ def test_a_kill_at_any_step_opens_nothing(daemon: Daemon, step: str) -> None:
         daemon.start(die_at=step)
         _drive(daemon, child)
         assert daemon.process is not None
-        assert daemon.process.wait(10) == -9, "the step was never reached"
+        assert daemon.process.wait(60) == -9, "the step was never reached"
         daemon.start()
         daemon.wait()
         assert child.weather() == "silent"

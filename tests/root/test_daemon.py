@@ -6,15 +6,19 @@ import os
 import subprocess
 import threading
 import time
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import pytest
 from root.daemons import Daemon, Resident, eventually, resident
 from root.lab import ALLOWED, FORBIDDEN, PORT
 
 from democrai_osguard_helper.client import Client, HelperRefused
+from democrai_osguard_helper.desk import CALLS
 from democrai_osguard_helper.endpoints import Endpoint, parse_network
 from democrai_osguard_helper.protocol import Confine, Denial, Revoke, Subject, Update
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 pytestmark = pytest.mark.needs("bpf", "iptables", "ipset")
 ONE: Final = (Endpoint(parse_network(ALLOWED[4]), PORT),)
@@ -68,20 +72,38 @@ def test_a_process_inside_a_sandbox_is_refused_on_old_and_new_connections(runnin
             own.status()
             with Client(running.socket) as client:
                 applied = client.confine(Confine(Subject("tool", "x"), None, ONE, (), "full"))
-            for client in (own, Client(running.socket)):
-                try:
-                    client.update(Update(applied.sandbox, TWO, ()))
-                    said.append("opened")
-                except HelperRefused as error:
-                    said.append(error.code)
+            for act in _every_call(applied.sandbox):
+                said += [_refusal(act, own), _refusal(act, Client(running.socket))]
         finally:
             os.write(writer, " ".join(said).encode())
             os._exit(0)
     os.waitpid(pid, 0)
     os.close(writer)
-    assert os.read(reader, 100).decode().split() == ["inside_sandbox", "inside_sandbox"]
+    assert os.read(reader, 4096).decode().split() == ["inside_sandbox"] * 2 * len(CALLS)
     os.close(reader)
     early.close()
+
+
+def _every_call(sandbox: str) -> tuple[Callable[[Client], object], ...]:
+    return (
+        lambda client: client.update(Update(sandbox, TWO, ())),
+        lambda client: client.revoke(Revoke(sandbox, ONE, ())),
+        lambda client: client.release(sandbox),
+        lambda client: client.show(sandbox),
+        lambda client: client.list(),
+        lambda client: client.status(),
+        lambda client: next(client.events()),
+        # Last: the helper hangs up after it, whatever the answer.
+        lambda client: client.confine(Confine(Subject("tool", "x"), None, TWO, (), "full")),
+    )
+
+
+def _refusal(act: Callable[[Client], object], client: Client) -> str:
+    try:
+        act(client)
+    except HelperRefused as error:
+        return error.code
+    return "done"
 
 
 def test_a_peer_that_has_ended_is_refused(running: Daemon) -> None:
@@ -89,10 +111,11 @@ def test_a_peer_that_has_ended_is_refused(running: Daemon) -> None:
     reader, writer = os.pipe()
     pid = os.fork()
     if pid == 0:
-        client = Client(running.socket)
+        client, parent = Client(running.socket), os.getpid()
         client.status()
         if os.fork() == 0:
-            time.sleep(0.2)
+            while os.getppid() == parent:
+                time.sleep(0.01)
             said = "confined"
             try:
                 client.confine(Confine(Subject("tool", "x"), None, ONE, (), "full"))
@@ -189,7 +212,7 @@ def test_a_denial_arrives_as_an_event(daemon: Daemon, layers: str) -> None:
     with resident(daemon.socket, ONE) as child:
         for _ in range(3):
             child.does("udp", FORBIDDEN[4], PORT)
-        listener.join(5)
+        listener.join(60)
     client.close()
     (denial,) = heard
     assert isinstance(denial, Denial)

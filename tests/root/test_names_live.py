@@ -35,6 +35,7 @@ class Zone:
 
     def __init__(self) -> None:
         self.names: dict[str, list[str]] = {}
+        self.ttl = 600
         self._talk = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self._talk.bind((SERVER, 53))
         self._ended = threading.Event()
@@ -59,7 +60,7 @@ class Zone:
         known = self.names.get(".".join(labels))
         family = {1: socket.AF_INET, 28: socket.AF_INET6}[kind]
         records = [
-            struct.pack(">HHHIH", 0xC00C, kind, 1, 5, len(packed)) + packed
+            struct.pack(">HHHIH", 0xC00C, kind, 1, self.ttl, len(packed)) + packed
             for text in known or ()
             if (":" in text) is (kind == 28)
             for packed in (socket.inet_pton(family, text),)
@@ -163,7 +164,7 @@ def test_an_update_does_not_cut_a_connection_to_where_a_name_was(
     daemon: Daemon, zone: Zone
 ) -> None:
     """The name has turned elsewhere and its old address is out of date, but still used."""
-    zone.names["svc.example.com"] = [ALLOWED[4]]
+    zone.names["svc.example.com"], zone.ttl = [ALLOWED[4]], 5
     rules = (NameRule("svc.example.com", PORT, None, WITHIN),)
     other = (Endpoint(parse_network("192.0.2.9"), PORT),)
     with resident(daemon.socket, (), rules) as child, Client(daemon.socket) as client:
