@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import threading
@@ -11,7 +12,10 @@ from typing import TYPE_CHECKING, Final
 import pytest
 from root.daemons import Daemon, Resident, eventually, resident
 from root.lab import ALLOWED, FORBIDDEN, PORT
+from root.programs import attached, is_loaded
 
+from democrai_osguard_helper.bpf_hooks import HOOKS
+from democrai_osguard_helper.cgroups import Tree, find_mount
 from democrai_osguard_helper.client import Client, HelperRefused
 from democrai_osguard_helper.desk import CALLS
 from democrai_osguard_helper.endpoints import Endpoint, parse_network
@@ -222,22 +226,46 @@ def test_a_denial_arrives_as_an_event(daemon: Daemon, layers: str) -> None:
 
 def test_cycles_leave_nothing_behind(running: Daemon) -> None:
     assert running.process is not None
+    tree, programs = Tree(find_mount(), running.instance), set[int]()
     for _ in range(10):
         with resident(running.socket, ONE) as child, Client(running.socket) as client:
             assert not client.release(child.sandbox).empty
     before = _descriptors(running.process.pid)
-    for _ in range(20):
-        with resident(running.socket, ONE):
-            pass
+    for _ in range(40):
+        with resident(running.socket, ONE) as child:
+            programs |= attached(tree.box(child.sandbox))
+            assert is_loaded(max(programs))
     with Client(running.socket) as client:
         assert eventually(lambda: not client.list().sandboxes)
     assert eventually(lambda: _descriptors(running.process.pid) <= before + 8)  # type: ignore[union-attr]
     running.stop()
-    saved = subprocess.run(["iptables-save"], capture_output=True, text=True, check=True).stdout
-    sets = subprocess.run(
-        ["ipset", "list", "-n"], capture_output=True, text=True, check=True
-    ).stdout
-    assert ("OSG" in saved, sets) == (False, "")
+    assert len(programs) == 40 * len(HOOKS)
+    assert eventually(lambda: not any(map(is_loaded, programs)))
+    assert not os.path.exists(tree.path)
+    for family in ("iptables-save", "ip6tables-save"):
+        saved = subprocess.run([family], capture_output=True, text=True, check=True).stdout
+        assert "OSG" not in saved
+    sets = subprocess.run(["ipset", "list", "-n"], capture_output=True, text=True, check=True)
+    assert sets.stdout == ""
+    assert os.listdir(daemon_state(running)) == ["lock"]
+
+
+def daemon_state(daemon: Daemon) -> str:
+    return str(daemon.folder / "state" / daemon.instance)
+
+
+def test_many_are_held_at_once_and_each_by_its_own_policy(running: Daemon) -> None:
+    places = [ONE, TWO[1:]]
+    with contextlib.ExitStack() as stack:
+        children = [
+            stack.enter_context(resident(running.socket, places[turn % 2])) for turn in range(40)
+        ]
+        with Client(running.socket) as client:
+            assert sum(each.populated for each in client.list().sandboxes) == 40
+        for turn, child in enumerate(children):
+            own, other = (ALLOWED[4], FORBIDDEN[4])[:: 1 if turn % 2 == 0 else -1]
+            assert child.does("tcp", own, PORT) == "allowed"
+            assert child.does("tcp", other, PORT) == "Operation not permitted"
 
 
 def _descriptors(pid: int) -> int:
