@@ -96,6 +96,7 @@ class Upkeep:
         boxes = [self._keeper.box(record) for record in records.values()]
         for layer in self._keeper.layers:
             for name, attempts in self._attempts(layer, boxes).items():
+                self._keeper.refusals[name] += sum(attempt.count for attempt in attempts)
                 for attempt in attempts:
                     self._publish(records[name].uid, self._denial(records[name], attempt))
 
