@@ -114,9 +114,21 @@ def test_every_call_is_answered_as_the_launcher_answers_it(machine: str) -> None
 @pytest.mark.parametrize("machine", MACHINES)
 @pytest.mark.parametrize("call", [*oci_profile.CONDITIONS, "socket"])
 @given(arguments=st.tuples(*[st.integers(0, 20) | st.integers(0, 2**64 - 1)] * 5))
-def test_arguments_open_what_they_open_in_the_launcher(
+def test_random_arguments_open_what_they_open_in_the_launcher(
     machine: str, call: str, arguments: tuple[int, ...]
 ) -> None:
+    assert_agreement(machine, call, arguments)
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+@pytest.mark.parametrize("call", [*oci_profile.CONDITIONS, "socket"])
+def test_every_single_bit_opens_what_it_opens_in_the_launcher(machine: str, call: str) -> None:
+    for place in range(5):
+        for bit in range(64):
+            assert_agreement(machine, call, (0,) * place + (1 << bit,))
+
+
+def assert_agreement(machine: str, call: str, arguments: tuple[int, ...]) -> None:
     number, architecture = numbers_of(machine)[call], seccomp.ARCHITECTURES[machine]
     ours = seccomp.argument_program(machine, EVERY_SOCKET, truncate_is_seen=True)
     verdict = run(loaded(EVERY_SOCKET), number, *arguments, architecture=architecture)
