@@ -20,6 +20,7 @@ COMMANDS = (
     "helper",
     "manifest",
     "requests",
+    "seccomp",
     "serve",
     "status",
 )

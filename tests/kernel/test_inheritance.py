@@ -1,4 +1,4 @@
-"""What else the command inherits: descriptors, environment, limits, session, and the receipt."""
+"""What else the command inherits: descriptors, environment, limits, session."""
 
 from __future__ import annotations
 
@@ -12,11 +12,6 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
-from kernel.conftest import plan_for
-
-from democrai_osguard_launcher import confinement
-from democrai_osguard_launcher.errors import NotEnforced
-from democrai_osguard_launcher.options import Options
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -183,37 +178,3 @@ def test_without_its_supervisor_a_command_ends(tmp_path: Path) -> None:
                 return
             time.sleep(0.02)
     pytest.fail("the command outlived its supervisor")
-
-
-def test_the_receipt_says_what_was_tried(launch: Launch, tmp_path: Path) -> None:
-    file = tmp_path / "receipt.json"
-    assert launch("--receipt", file, "--read", tmp_path, "--", "true").returncode == 0
-    document = json.loads(file.read_text())
-    assert document["kernel"]["release"] == os.uname().release
-    assert document["plan"]["level"] == "full"
-    expectations = {(trial["class"], trial["expected"]) for trial in document["tried"]}
-    assert expectations >= {
-        ("read", "refused"), ("read", "allowed"), ("modify", "refused"), ("modify", "allowed"),
-        ("network", "refused"), ("network", "allowed"), ("system calls", "refused"),
-        ("system calls", "allowed"), ("metadata", "refused"),
-    }  # fmt: skip
-
-
-def test_the_receipt_is_not_the_commands_to_write(launch: Launch, tmp_path: Path) -> None:
-    file = tmp_path / "receipt.json"
-    shell = ["sh", "-c", f"ls /proc/self/fd; echo forged > {file}"]
-    result = launch("--receipt", file, "--", *shell)
-    assert "Permission denied" in result.stderr
-    assert "forged" not in file.read_text()
-
-
-def test_a_receipt_that_cannot_be_written_runs_nothing(launch: Launch, tmp_path: Path) -> None:
-    result = launch("--receipt", tmp_path / "no/where", "--", "echo", "ran")
-    assert (result.returncode, result.stdout) == (64, "")
-
-
-def test_a_layer_that_does_not_hold_refuses_to_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The trial is made without the enforcement, as if the kernel had only pretended."""
-    monkeypatch.setattr(confinement, "enforce", lambda *_: None)
-    with pytest.raises(NotEnforced, match="listing / should be refused, and was allowed"):
-        confinement.confine(confinement.make_ready(plan_for([])), Options(), {})
