@@ -97,8 +97,9 @@ class FakeHelper:
         import socket  # noqa: PLC0415 - only here
 
         self._listing = Listing(
-            sandbox, os.geteuid(), Subject("tool", "honest"), None, 0, (), ("bpf",), True, "held"
-        )
+            sandbox, os.geteuid(), Subject("tool", "honest"), session=None, since=0, refusals=0,
+            endpoints=0, names=(), layers=("bpf",), populated=True, state="held",
+        )  # fmt: skip
         self._instance = instance
         self._listener = socket.socket(socket.AF_UNIX)
         self._listener.bind(path)
