@@ -42,9 +42,7 @@ def mptcp(address: str, port: int = PORT) -> bytes:
 def fast_open(address: str, port: int = PORT) -> bytes:
     with socket.socket(_family(address), socket.SOCK_STREAM) as talk:
         for option in (socket.SO_SNDTIMEO, socket.SO_RCVTIMEO):  # blocking, but not for ever
-            talk.setsockopt(
-                socket.SOL_SOCKET, option, struct.pack("=qq", 0, int(PATIENCE * 1_000_000))
-            )
+            talk.setsockopt(socket.SOL_SOCKET, option, struct.pack("=qq", int(PATIENCE), 0))
         talk.sendto(b"hello", socket.MSG_FASTOPEN, (address, port))
         return talk.recv(64)
 
