@@ -1,4 +1,4 @@
-"""The approval service, as the guard asks it: once per identity and activation.
+"""The approval service, as the guard asks it: once per identity and activation, for a moment.
 
 The guard knows only these protocols. Whoever runs the approvals registers a service; without one
 nothing is denied or approved beyond the rules. A witness writes down what the guard refused, and

@@ -78,25 +78,32 @@ def held(service: ApprovalService) -> list[list[str]]:
     return [waiting, [each.rule.target for each in service.list_decisions()]]
 
 
+def filled_and_freed(disk: SmallDisk, url: str) -> list[object]:
+    """Return what a store says and holds while its disk is full, and after."""
+    service = ApprovalService(open_store(url))
+    service.approve_permanently(service.register(read("/srv/a")).id, ADA)
+    disk.fill()
+    done, words = asked_until_full(service, 0)
+    more, words_again = asked_until_full(service, MOST)
+    full = held(service)
+    decision = service.check(read("/srv/a")).code
+    service.close()
+    disk.free()
+    again = ApprovalService(open_store(url))
+    freed = held(again)
+    after = again.approve_permanently(again.register(read("/srv/after")).id, ADA).applied
+    again.close()
+    expected = [sorted(done + more), ["/srv/a"]]
+    return [words, words_again, full == expected, decision, freed == expected, after]
+
+
 def test_a_full_disk_fails_the_writer_and_nothing_is_lost(kind: str, place: str) -> None:
     def act(disk: SmallDisk) -> object:
         store = Store(kind, disk)
-        service = ApprovalService(open_store(store.url))
-        service.approve_permanently(service.register(read("/srv/a")).id, ADA)
-        disk.fill()
-        done, words = asked_until_full(service, 0)
-        more, words_again = asked_until_full(service, MOST)
-        full = held(service)
-        decision = service.check(read("/srv/a")).code
-        service.close()
-        disk.free()
-        again = ApprovalService(open_store(store.url))
-        freed = held(again)
-        after = again.approve_permanently(again.register(read("/srv/after")).id, ADA).applied
-        again.close()
-        store.remove()
-        expected = [sorted(done + more), ["/srv/a"]]
-        return [words, words_again, full == expected, decision, freed == expected, after]
+        try:
+            return filled_and_freed(disk, store.url)
+        finally:
+            store.remove()
 
     full = "sandbox_external_access_check_failed: the disk of the store is full"
     assert on_a_small_disk(place, SIZES[kind], act) == [

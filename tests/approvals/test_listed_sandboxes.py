@@ -159,7 +159,7 @@ def cgroup_mount() -> str:
     from democrai_osguard.enforcement.cgroups import read_cgroup_layout  # noqa: PLC0415 - only here
 
     mount = read_cgroup_layout().mount
-    if mount is None:
+    if mount is None or not os.access(mount, os.W_OK):
         pytest.skip("host lacks cgroup2")
     return mount
 

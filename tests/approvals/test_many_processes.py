@@ -72,6 +72,41 @@ def test_threads_that_ask_at_once_share_one_row(service: ApprovalService) -> Non
     assert service.get(asked[0].id).count == 40
 
 
+ASKER = """
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from democrai_osguard.approvals import ApprovalService, open_store
+from democrai_osguard import Subject
+from democrai_osguard.access import AccessRequest, Operation, ResourceType
+service = ApprovalService(open_store(sys.argv[1]))
+module = Subject.parse("module:notes")
+def ask(number):
+    session = f"s{number % 2}"
+    request = AccessRequest(module, ResourceType.FILESYSTEM, Operation.READ, "/srv/a", session)
+    return service.register(request).id
+with ThreadPoolExecutor(4) as pool:
+    print(*pool.map(ask, range(40)))
+service.close()
+"""
+
+
+def test_processes_with_threads_that_ask_at_once_share_one_row_for_each_session(
+    store_url: str,
+) -> None:
+    command = [sys.executable, "-c", ASKER, store_url]
+    askers = [
+        subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(PROCESSES)
+    ]
+    told = {name for asker in askers for name in asker.communicate()[0].split()}
+    assert [asker.returncode for asker in askers] == [0] * PROCESSES
+    service = ApprovalService(open_store(store_url))
+    rows = service.list_requests(pending=False)
+    assert {row.id for row in rows} == told
+    assert [row.count for row in rows] == [20 * PROCESSES] * 2
+    assert {row.origin.session_key for row in rows} == {"s0", "s1"}
+    service.close()
+
+
 def test_two_operators_at_once_leave_one_decision(service: ApprovalService) -> None:
     for number in range(10):
         asked = service.register(read(f"/srv/{number}"))

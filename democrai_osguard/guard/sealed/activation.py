@@ -85,6 +85,7 @@ def _from_policy(policy: SimpleNamespace) -> dict[str, Any]:
 def _memories() -> dict[str, Any]:
     """Return what an activation remembers, empty: see where each is filled."""
     known: dict[str, Any] = {"seen": {}, "fresh": set(), "named": set(), "change": -1, "until": 0.0}
+    known["until_asked"] = 0.0
     return known | {"answers": {}, "places": {}, "reached": {}, "names": {}}
 
 
@@ -262,6 +263,7 @@ def use_approvals(asker: Any, notes: tuple[Any, ...]) -> Warning | None:  # noqa
         return refusal(state, "sandbox_guard_denied", None, "use_approvals")
     ASK.clear()
     NOTE[:] = notes
+    core.ANSWERED[:] = [] if asker is None else [True]
     if asker is not None:
         ASK.append(asker)
     return None

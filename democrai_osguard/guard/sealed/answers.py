@@ -1,7 +1,8 @@
 """The answer about one act: rules first looked up as plain sets, then the approval service.
 
 What the rules of a whole chain allow was computed when the guard was entered, so that no class
-takes part here. The service is asked once per identity and activation.
+takes part here. What the service answers is remembered in the activation, for a moment: what
+people decide meanwhile counts.
 """
 
 from __future__ import annotations
@@ -82,7 +83,7 @@ def consult(  # noqa: PLR0913 - the call's own parameters
 
 
 def remember(state: State, key: object, answer: Warning | None) -> Warning | None:
-    """Keep an answer for the rest of the activation, but never a failure to find out."""
+    """Keep an answer, but never a failure to find out. `core.forget` drops it in time."""
     if answer is None or answer.args[0] != "sandbox_external_access_check_failed":
         if len(state.answers) > _ROOM:
             state.answers.clear()

@@ -13,6 +13,7 @@ from gc import disable as stop_collecting
 from gc import enable as start_collecting
 from gc import isenabled as collecting
 from sys import _getframe, getrefcount
+from time import monotonic
 from types import CodeType, FrameType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +34,8 @@ EXPECTED: dict[int, bool] = {}  # threads in which `here` is about to look
 HERE: list[CodeType] = []  # the code of `here`, from installation on
 UNGUARDED: list[CodeType] = []  # and of `unguarded`
 HANDLE_RUN: list[CodeType] = []  # asyncio's frame that runs a callback in its own context
+ANSWERED: list[bool] = []  # filled while somebody answers about approvals
+REMEMBER_SECONDS = 0.5  # and then no answer is older; the service's own memory comes on top
 TRUSTED_ROOTS: list[tuple[str, ...]] = [()]
 
 get = VAR.get
@@ -60,7 +63,19 @@ def current() -> State | None:
     if token is MISSING:
         return on_stack() if WATCH else None
     state = state_of(token)
-    return marked_on_stack() if state.bypass else state
+    if state.bypass:
+        return marked_on_stack()
+    if ANSWERED and monotonic() >= state.until_asked:
+        forget(state)
+    return state
+
+
+def forget(state: State) -> None:
+    """Let what people may have decided anew be asked again, now and after a while."""
+    # New ones: another thread may be reading the old.
+    state.answers, state.places, state.reached, state.seen = {}, {}, {}, {}
+    state.fresh, state.named = set(), set()
+    state.until_asked = monotonic() + REMEMBER_SECONDS
 
 
 def state_of(token: object) -> State:
@@ -129,7 +144,10 @@ def marked_on_stack() -> State | None:
             return None  # what is beneath our own call asked for it, and does not do it
         token = MARKED.get(frame.f_code.co_filename)
         if token is not None:
-            return state_of(token)
+            state = state_of(token)
+            if ANSWERED and monotonic() >= state.until_asked:
+                forget(state)
+            return state
         frame = frame.f_back
     return None
 
@@ -229,6 +247,7 @@ CLOSED = SimpleNamespace(
     named=set(),
     change=-1,
     until=0.0,
+    until_asked=0.0,
     answers={},
     places={},
     reached={},
