@@ -77,10 +77,14 @@ def _after_exec(name: str, command: tuple[str, ...], folder: str) -> Case:
 
 def _warm_launch(folder: str, rules: int, command: tuple[str, ...] = (_TRUE,)) -> Act:
     launcher = WarmLauncher()
-    own = [{"resource_type": "filesystem", "operation": "read", "target": folder}]
-    for number in range(rules - 1):
-        os.makedirs(f"{folder}/r{number}", exist_ok=True)
-        own.append({**own[0], "target": f"{folder}/r{number}"})
+    targets = [f"{folder}/r{number}" for number in range(rules - 1)]
+    for target in targets:
+        os.makedirs(target, exist_ok=True)
+    # Side by side, so that no rule makes another one needless; the file has one of its own.
+    own = [
+        {"resource_type": "filesystem", "operation": "read", "target": target}
+        for target in (f"{folder}/f", *targets)
+    ]
     request = {
         "command": list(command),
         "environment": {"PATH": os.environ["PATH"]},

@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 
 from . import kernel, receipt
-from .enforcement import Restrictions, enforce, prepare
+from .enforcement import Restrictions, assemble, enforce, prepare
 from .errors import UsageError
 from .record import Record
 
@@ -32,11 +32,16 @@ class Ready(Record):
     supervised: bool
 
 
-def make_ready(plan: Plan) -> Ready:
+def make_ready(plan: Plan, seen: Mapping[str, tuple[int, int]]) -> Ready:
     """Prepare everything that can be prepared before the command's process exists."""
-    supervised = bool(plan.brokered) or _has_terminal()
-    restrictions = prepare(plan, supervised=supervised)
-    return Ready(restrictions, receipt.look_around(plan), supervised)
+    supervised = needs_supervisor(plan)
+    restrictions = prepare(plan, assemble(plan, supervised=supervised))
+    return Ready(restrictions, receipt.look_around(plan, seen), supervised)
+
+
+def needs_supervisor(plan: Plan) -> bool:
+    """Tell whether a process must stay outside: to broker, or because there is a terminal."""
+    return bool(plan.brokered) or _has_terminal()
 
 
 def confine(ready: Ready, options: Options, environment: Mapping[str, str]) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import errno
 import os
-import stat
 
 from . import capabilities, kernel, landlock, seccomp
 from .errors import NotEnforced
@@ -21,29 +21,39 @@ _FIRST_OWN_DESCRIPTOR = 3
 _OWN_FOLDER = "/proc/self"  # another one in each process, so that only the confined one can name it
 
 
+class Programs(Record):
+    """The seccomp programs of a plan that depend on it."""
+
+    arguments: bytes | None  # judges arguments; None without seccomp
+    waiting: bytes | None  # makes calls wait for the broker
+
+
 class Restrictions(Record):
     """All that can be made ready before the process that will be confined exists."""
 
     plan: Plan
     ruleset: int | None  # a descriptor; None where there is no Landlock
     own_folder: tuple[PathRights, ...]  # what only the confined process itself can open
-    arguments: bytes | None  # the program that judges arguments; None without seccomp
-    waiting: bytes | None  # the program that makes calls wait for the broker
+    programs: Programs
 
 
-def prepare(plan: Plan, *, supervised: bool) -> Restrictions:
-    """Open the roots and read the programs, while files can still be read.
-
-    Without a supervisor what would be brokered is refused.
-    """
+def assemble(plan: Plan, *, supervised: bool) -> Programs:
+    """Assemble the programs. Pure; without a supervisor what would be brokered is refused."""
     brokered = plan.brokered if supervised else ()
     machine = os.uname().machine
+    return Programs(
+        arguments=_argument_program(plan, brokered) if plan.seccomp else None,
+        waiting=seccomp.broker_program(machine, brokered) if brokered else None,
+    )
+
+
+def prepare(plan: Plan, programs: Programs) -> Restrictions:
+    """Open the roots, while files can still be read."""
     return Restrictions(
         plan=plan,
         ruleset=_ruleset(plan) if plan.abi else None,
         own_folder=tuple(entry for entry in plan.paths if entry.path == _OWN_FOLDER),
-        arguments=_argument_program(plan, brokered) if plan.seccomp else None,
-        waiting=seccomp.broker_program(machine, brokered) if brokered else None,
+        programs=programs,
     )
 
 
@@ -61,10 +71,11 @@ def enforce(
             flags = landlock.entry_flags(restrictions.plan.abi)
             kernel.restrict_self(restrictions.ruleset, flags)
         _close_others({*keep, *((channel.descriptor,) if channel else ())})
-        if restrictions.arguments is not None:  # last: it refuses some of the calls above
-            kernel.load_filter(restrictions.arguments)
-        if channel and restrictions.waiting:
-            channel.hand_out(kernel.load_listening_filter(restrictions.waiting))
+        arguments, waiting = restrictions.programs
+        if arguments is not None:  # last: it refuses some of the calls above
+            kernel.load_filter(arguments)
+        if channel and waiting:
+            channel.hand_out(kernel.load_listening_filter(waiting))
         if channel:
             channel.close()
     except OSError as error:
@@ -118,11 +129,20 @@ def _allow_paths(ruleset: int, paths: Iterable[PathRights]) -> None:
             descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
         except OSError:
             continue
-        if not stat.S_ISDIR(os.fstat(descriptor).st_mode):
-            rights &= landlock.FILE_RIGHTS  # noqa: PLW2901 - what the descriptor is, decides
         if rights:
-            kernel.allow_path(ruleset, descriptor, rights)
+            _allow(ruleset, descriptor, rights)
         os.close(descriptor)
+
+
+def _allow(ruleset: int, descriptor: int, rights: int) -> None:
+    """Add a rule; the kernel knows what the descriptor is, and refuses a file a folder's rights."""
+    try:
+        kernel.allow_path(ruleset, descriptor, rights)
+    except OSError as error:
+        if error.errno != errno.EINVAL or not rights & ~landlock.FILE_RIGHTS:
+            raise
+        if rights & landlock.FILE_RIGHTS:
+            kernel.allow_path(ruleset, descriptor, rights & landlock.FILE_RIGHTS)
 
 
 def _argument_program(plan: Plan, brokered: tuple[str, ...]) -> bytes:

@@ -23,15 +23,17 @@ def gather(rules: Sequence[Rule], command: program.Program | None, path: str | N
     targets = dict.fromkeys(rule.target for rule in rules if rule.resource_type == FILESYSTEM)
     names = {rule.target for rule in rules if rule.resource_type == SYSTEM_DEPENDENCY}
     seccomp = can_filter()
+    seen = {target: _look(target) for target in targets}
     return Facts(
         abi=kernel.landlock_abi(),
         seccomp=seccomp,
         notifications=seccomp and kernel.has_notifications(),
-        kinds={target: _kind(target) for target in targets},
+        kinds={target: kind for target, (kind, _) in seen.items()},
         programs={name: _files(name, path) for name in names},
         executables=command.executables if command else (),
         readable=command.readable if command else (),
         helper=_has_helper(rules),
+        objects={target: found for target, (_, found) in seen.items() if found},
     )
 
 
@@ -48,14 +50,15 @@ def can_filter() -> bool:
     return os.uname().machine in ARCHITECTURES and kernel.has_seccomp()
 
 
-def _kind(path: str) -> str:
+def _look(path: str) -> tuple[str, tuple[int, int] | None]:
     try:
-        mode = os.stat(path).st_mode
+        status = os.stat(path)
     except OSError:
-        return MISSING
-    if stat.S_ISDIR(mode):
-        return DIRECTORY
-    return SOCKET if stat.S_ISSOCK(mode) else FILE
+        return MISSING, None
+    found = status.st_dev, status.st_ino
+    if stat.S_ISDIR(status.st_mode):
+        return DIRECTORY, found
+    return (SOCKET if stat.S_ISSOCK(status.st_mode) else FILE), found
 
 
 def _files(name: str, path: str | None) -> tuple[str, ...]:

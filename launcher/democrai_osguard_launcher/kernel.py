@@ -34,13 +34,22 @@ class _Byte(_SimpleCData):  # type: ignore[type-arg]
     _type_ = "c"
 
 
+class _Word(_SimpleCData):  # type: ignore[type-arg]
+    _type_ = "Q"
+
+
 class _Function(CFuncPtr):
     _flags_ = FUNCFLAG_CDECL | FUNCFLAG_USE_ERRNO
     _restype_ = _Long
 
 
-_call = _Function(dlsym(dlopen(None, os.RTLD_NOW), "syscall"))  # type: ignore[arg-type] # this process
+_address = dlsym(dlopen(None, os.RTLD_NOW), "syscall")  # type: ignore[arg-type] # this process
+_call = _Function(_address)
 _call.argtypes = (_Long,) * 7
+# A policy may have a thousand rules, and this call half the cost where no type is asked for: its
+# numbers fit into an `int`, which is what they then are, and a buffer is passed as its address.
+_call_with_buffer = _Function(_address)
+_rule = (_Word * 2)()
 
 _MACHINE = os.uname().machine
 # Calls that are younger than 2019 have one number on every architecture.
@@ -117,12 +126,12 @@ def create_ruleset(filesystem: int, network: int, scopes: int) -> int:
 
 def allow_path(ruleset: int, descriptor: int, rights: int) -> None:
     """Allow the rights at the file or folder behind the descriptor, and beneath it."""
-    _add_rule(ruleset, _RULE_PATH_BENEATH, _words(rights, descriptor))
+    _add_rule(ruleset, _RULE_PATH_BENEATH, rights, descriptor)
 
 
 def allow_port(ruleset: int, port: int, rights: int) -> None:
     """Allow the rights for the port."""
-    _add_rule(ruleset, _RULE_NET_PORT, _words(rights, port))
+    _add_rule(ruleset, _RULE_NET_PORT, rights, port)
 
 
 def restrict_self(ruleset: int, flags: int) -> None:
@@ -248,9 +257,10 @@ def _load(program: bytes, flags: int) -> int:
     return _seccomp(_SECCOMP_SET_MODE_FILTER, flags, addressof(header))
 
 
-def _add_rule(ruleset: int, kind: int, attributes: Array[_Byte]) -> None:
-    address = addressof(attributes)
-    _syscall("landlock_add_rule", _LANDLOCK_ADD_RULE, ruleset, kind, address, 0)
+def _add_rule(ruleset: int, kind: int, rights: int, what: int) -> None:
+    _rule[0], _rule[1] = rights, what
+    if _call_with_buffer(_LANDLOCK_ADD_RULE, ruleset, kind, _rule, 0) == -1:
+        raise _failure("landlock_add_rule")
 
 
 def _words(*values: int) -> Array[_Byte]:
@@ -270,10 +280,15 @@ def _seccomp(operation: int, flags: int, address: int) -> int:
     return _syscall("seccomp", _SECCOMP[_MACHINE], operation, flags, address)
 
 
-def _syscall(name: str, number: int, *arguments: int) -> int:
-    padding = (0,) * (6 - len(arguments))
-    result = int(_call(number, *arguments, *padding))
+def _syscall(  # noqa: PLR0913, PLR0917 - as many as the kernel has registers for
+    name: str, number: int, a: int = 0, b: int = 0, c: int = 0, d: int = 0, e: int = 0, f: int = 0
+) -> int:
+    result: int = _call(number, a, b, c, d, e, f)
     if result == -1:  # only a failed call says anything about errno
-        code = get_errno()
-        raise OSError(code, os.strerror(code), name)
+        raise _failure(name)
     return result
+
+
+def _failure(name: str) -> OSError:
+    code = get_errno()
+    return OSError(code, os.strerror(code), name)

@@ -50,7 +50,8 @@ def _launch(options: Options) -> None:
     rules = (*_given_rules(options), *options.rules)
     search_path = os.environ.get("PATH")
     command = program.find(options.command[0], search_path) if options.command else None
-    plan = make_plan(rules, gather(rules, command, search_path))
+    facts = gather(rules, command, search_path)
+    plan = make_plan(rules, facts)
     if command is None or options.explain:
         _explain(plan, as_json=options.json)
         return
@@ -60,7 +61,7 @@ def _launch(options: Options) -> None:
     from .enforcement import enforce_always
 
     enforce_always(has_seccomp=plan.seccomp)
-    become(command.path, options, environment, make_ready(plan))
+    become(command.path, options, environment, make_ready(plan, facts.objects))
 
 
 def _given_rules(options: Options) -> tuple[Rule, ...]:

@@ -15,8 +15,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    Granted = list[tuple[str, int]]
     Objects = set[tuple[int, int]]  # device and number: links do not matter then
+    Granted = list[tuple[str, int, Objects]]  # a path, its rights, and what it leads to
 
 _NO_SUCH_LINK = ("EPERM", "EXDEV")  # the second where Landlock lets create and not move
 
@@ -28,7 +28,7 @@ def name_acts(granted: Granted) -> Iterator[tuple[str, Futile]]:
         yield REFUSED, _second_name(ground, os.path.dirname(ground))
         act = f"unlinking the folder {ground}"
         yield REFUSED, Futile("delete", act, lambda: os.unlink(ground), ("EISDIR", "EPERM"))
-    creating = (path for path, rights in granted if rights & MAKE_DIR and _is_own(path))
+    creating = (path for path, rights, _ in granted if rights & MAKE_DIR and _is_own(path))
     yield from ((ALLOWED, act) for act in _first(_second_name(path, path) for path in creating))
     yield from ((ALLOWED, act) for act in _first(map(_no_move, _movable(granted))))
 
@@ -82,7 +82,7 @@ def _is_own(path: str) -> bool:
 def _movable(granted: Granted) -> Iterator[str]:
     """Yield what rules let be created and deleted; nobody creates devices."""
     wanted = MAKE_DIR | REMOVE_DIR
-    for path, rights in granted:
+    for path, rights, _ in granted:
         if rights & wanted == wanted:
             yield from _entries(path)
 
@@ -97,19 +97,20 @@ def _entries(folder: str) -> Iterator[str]:
 
 def objects_with(right: int, granted: Granted) -> Objects:
     """Return which objects carry one of the rights."""
-    return {found for path, rights in granted if rights & right for found in _object(path)}
+    return {found for _, rights, objects in granted if rights & right for found in objects}
 
 
 def objects_above(path: str) -> Objects:
     """Return the object and all folders that it is in."""
     parts = os.path.realpath(path).split("/")
     ancestors = ("/".join(parts[:end]) or "/" for end in range(1, len(parts) + 1))
-    return {found for ancestor in ancestors for found in _object(ancestor)}
+    return {found for ancestor in ancestors for found in objects_at(ancestor)}
 
 
-def _object(path: str) -> Iterator[tuple[int, int]]:
+def objects_at(path: str) -> Objects:
+    """Return the object that the path leads to, as a set of one, or of none."""
     try:
         status = os.stat(path)
     except OSError:
-        return
-    yield status.st_dev, status.st_ino
+        return set()
+    return {(status.st_dev, status.st_ino)}

@@ -35,6 +35,7 @@ class Facts(Record):
     executables: tuple[str, ...] = ()  # the command, its loader, its interpreters
     readable: tuple[str, ...] = ()  # what its interpreter needs beside the runtime paths
     helper: bool = False  # whether somebody holds addresses
+    objects: Mapping[str, tuple[int, int]] = {}  # device and number of the targets that exist
 
 
 class RulePlan(Record):

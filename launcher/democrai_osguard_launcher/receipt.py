@@ -12,13 +12,13 @@ from . import kernel
 from .baseline import RUNTIME_PATHS
 from .errors import NotEnforced
 from .landlock import EXECUTE, READ_DIR, WRITE_FILE
-from .name_trials import name_acts, objects_above, objects_with
+from .name_trials import name_acts, objects_above, objects_at, objects_with
 from .record import Record
 from .trial import REFUSED, Futile, allowed, refused
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from .plan import Plan
     from .trial import Trial
@@ -45,16 +45,23 @@ class Candidates(Record):
     names: tuple[tuple[str, Futile], ...]  # what is expected of acts on names, and the acts
 
 
-def look_around(plan: Plan) -> Candidates:
-    """Choose what the acts will be tried on: what exists, and what no rule opens or one does."""
+def look_around(plan: Plan, seen: Mapping[str, tuple[int, int]]) -> Candidates:
+    """Choose what the acts will be tried on: what exists, and what no rule opens or one does.
+
+    `seen` are the objects that are known already.
+    """
     # None of the candidates is in the runtime's table, so that only the rest must be compared.
-    own = [(path, rights) for path, rights, _ in plan.paths if path not in _RUNTIME]
+    own = [
+        (path, rights, {seen[path]} if path in seen else objects_at(path))
+        for path, rights, _ in plan.paths
+        if path not in _RUNTIME
+    ]
     running, listed, written = (
         objects_with(right, own) for right in (EXECUTE, READ_DIR, WRITE_FILE)
     )
     present = (path for path in _PROGRAMS if os.access(path, os.X_OK))
     program = next((path for path in present if running.isdisjoint(objects_above(path))), None)
-    command = next((path for path, rights in own if rights & EXECUTE), None)
+    command = next((path for path, rights, _ in own if rights & EXECUTE), None)
     return Candidates(
         program=_hold(program),
         command=_hold(command),

@@ -26,8 +26,18 @@ import select
 import struct
 import sys
 
-from . import access, confinement, facts, kernel, limits, main, program, supervision
-from .enforcement import enforce_always
+from . import (
+    access,
+    confinement,
+    enforcement,
+    facts,
+    kernel,
+    limits,
+    main,
+    program,
+    receipt,
+    supervision,
+)
 from .environment import KEEP_ALL, child_environment
 from .errors import LaunchError, UsageError
 from .options import LEVELS, Options
@@ -41,6 +51,8 @@ if TYPE_CHECKING:
     import socket
     from typing import NoReturn
 
+    from .enforcement import Programs
+    from .plan import Facts, Plan
     from .rules import Rule, Subject
 else:
     import _signal as signal
@@ -53,6 +65,7 @@ MAX_DESCRIPTORS = 64
 _LENGTH = struct.Struct("<I")
 _STANDARD = 3
 _ABOVE_KEPT = 512
+_MOST_REMEMBERED = 1 << 20  # bytes of requests
 _KEYS = {"command", "environment", "folder", "access", "subject", "require", "limits", "keep"}
 # A terminal sends these to everybody in the caller's group; the warm launcher goes with its caller.
 _NOT_FOR_US = (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGTSTP)
@@ -71,6 +84,15 @@ class Request(Record):
     keep: tuple[int, ...]
 
 
+class Recipe(Record):
+    """What follows from a request and from the facts: the same again when these are the same."""
+
+    facts: Facts
+    supervised: bool
+    plan: Plan
+    programs: Programs
+
+
 class Job(Record):
     """A request that was found to be possible, and what was made ready for it."""
 
@@ -80,15 +102,62 @@ class Job(Record):
     ready: confinement.Ready
 
 
+class Kitchen:
+    """Makes jobs of requests. It remembers what is pure, and looks at facts each time."""
+
+    def __init__(self) -> None:
+        self._parsed: dict[bytes, tuple[Request, dict[str, str]]] = {}
+        self._recipes: dict[bytes, Recipe] = {}
+
+    def make_job(self, text: bytes) -> Job:
+        """Read the request and make everything ready; raise LaunchError when it cannot be."""
+        request, environment = self._read(text)
+        search_path = request.environment.get("PATH")
+        command = program.find(_from(request.folder, request.command[0]), search_path)
+        seen = facts.gather(request.rules, command, search_path)
+        recipe = self._recipe(text, request, seen)
+        main.check_level(recipe.plan, request.require, quiet=True)
+        restrictions = enforcement.prepare(recipe.plan, recipe.programs)
+        candidates = receipt.look_around(recipe.plan, seen.objects)
+        ready = confinement.Ready(restrictions, candidates, recipe.supervised)
+        return Job(request, command.path, environment, ready)
+
+    def _read(self, text: bytes) -> tuple[Request, dict[str, str]]:
+        if text not in self._parsed:
+            request = _parse(text)
+            environment = child_environment(
+                request.environment, request.rules, request.subject, keep=(KEEP_ALL,)
+            )
+            self._make_room(text)
+            self._parsed[text] = request, environment
+        return self._parsed[text]
+
+    def _recipe(self, text: bytes, request: Request, seen: Facts) -> Recipe:
+        recipe = self._recipes.get(text)
+        if recipe is None or recipe.facts != seen:
+            plan = make_plan(request.rules, seen)
+            supervised = confinement.needs_supervisor(plan)
+            programs = enforcement.assemble(plan, supervised=supervised)
+            recipe = self._recipes[text] = Recipe(seen, supervised, plan, programs)
+        return recipe
+
+    def _make_room(self, text: bytes) -> None:
+        # What is remembered is memory that each fork has to map: so little of it, and not for long.
+        if sum(map(len, self._parsed)) + len(text) > _MOST_REMEMBERED:
+            self._parsed.clear()
+            self._recipes.clear()
+
+
 def serve() -> NoReturn:
     """Answer the caller at standard input until it is gone."""
     kernel.close_range(_STANDARD)
-    enforce_always(has_seccomp=facts.can_filter())
+    enforcement.enforce_always(has_seccomp=facts.can_filter())
     gc.disable()  # a collection in a fork would copy every page that it looks at
     caller = os.pidfd_open(os.getppid())
     connection = socket.socket(fileno=os.dup(0))
     for number in _NOT_FOR_US:
         signal.signal(number, signal.SIG_IGN)
+    kitchen = Kitchen()
     poll = select.poll()
     for descriptor in (caller, connection.fileno()):
         poll.register(descriptor, select.POLLIN)
@@ -96,16 +165,18 @@ def serve() -> NoReturn:
         received = _receive(connection)
         if received is None:
             break
-        _answer(connection, *received)
+        _answer(connection, kitchen, *received)
     sys.exit(0)
 
 
-def _answer(connection: socket.socket, text: bytes, descriptors: list[int]) -> None:
+def _answer(
+    connection: socket.socket, kitchen: Kitchen, text: bytes, descriptors: list[int]
+) -> None:
     """Do here what need not be done in the command's own process: a fork pays for each page."""
     bad_news = fcntl.fcntl(descriptors.pop(_STANDARD), fcntl.F_DUPFD_CLOEXEC, _ABOVE_KEPT)
     child = 0
     try:
-        job = _make_job(_parse(text))
+        job = kitchen.make_job(text)
         child = kernel.fork_sibling()
         if child == 0:
             _start(job, descriptors, bad_news)
@@ -114,18 +185,6 @@ def _answer(connection: socket.socket, text: bytes, descriptors: list[int]) -> N
     finally:
         kernel.close_range(connection.fileno() + 1)  # all that this request has opened
     connection.sendall(struct.pack("<q", child))
-
-
-def _make_job(request: Request) -> Job:
-    search_path = request.environment.get("PATH")
-    command = program.find(_from(request.folder, request.command[0]), search_path)
-    plan = make_plan(request.rules, facts.gather(request.rules, command, search_path))
-    main.check_level(plan, request.require, quiet=True)
-    environment = child_environment(
-        request.environment, request.rules, request.subject, keep=(KEEP_ALL,)
-    )
-    ready = confinement.make_ready(plan)
-    return Job(request, command.path, environment, ready)
 
 
 def _from(folder: str | None, name: str) -> str:

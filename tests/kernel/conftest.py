@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 import pytest
 
 import democrai_osguard_launcher
-from democrai_osguard_launcher.enforcement import enforce, enforce_always, prepare
+from democrai_osguard_launcher.enforcement import assemble, enforce, enforce_always, prepare
 from democrai_osguard_launcher.facts import gather
 from democrai_osguard_launcher.plan import make_plan
 from democrai_osguard_launcher.rules import make_rule
@@ -58,7 +58,7 @@ def in_a_fork(action: Action, plan: Plan | None, uid: int | None = None) -> str:
                 prctl(PR_SET_DUMPABLE, 1)  # becoming somebody else made us unreadable
             if plan is not None:
                 enforce_always(has_seccomp=plan.seccomp)
-                restrictions = prepare(plan, supervised=bool(plan.brokered))
+                restrictions = prepare(plan, assemble(plan, supervised=bool(plan.brokered)))
                 enforce(restrictions, channel=split(plan) if plan.brokered else None)
             verdict = _outcome(action)
         finally:

@@ -11,7 +11,13 @@ import pytest
 from kernel.conftest import in_a_fork, plan_for
 
 from democrai_osguard_launcher import confinement, kernel, landlock, network_trials, receipt
-from democrai_osguard_launcher.enforcement import Restrictions, enforce, enforce_always, prepare
+from democrai_osguard_launcher.enforcement import (
+    Restrictions,
+    assemble,
+    enforce,
+    enforce_always,
+    prepare,
+)
 from democrai_osguard_launcher.errors import NotEnforced
 from democrai_osguard_launcher.landlock import Abilities
 from democrai_osguard_launcher.options import Options
@@ -71,7 +77,7 @@ def test_a_layer_that_does_not_hold_refuses_to_start(monkeypatch: pytest.MonkeyP
     """The trial is made without the enforcement, as if the kernel had only pretended."""
     monkeypatch.setattr(confinement, "enforce", lambda *_: None)
     with pytest.raises(NotEnforced, match="listing / should be refused, and was allowed"):
-        confinement.confine(confinement.make_ready(plan_for([])), Options(), {})
+        confinement.confine(confinement.make_ready(plan_for([]), {}), Options(), {})
 
 
 def unhandled(filesystem: int = 0, network: int = 0, scopes: int = 0) -> Change:
@@ -135,8 +141,9 @@ def test_each_mistake_is_noticed(work: Path, mistake: str | None) -> None:
         pytest.skip("before Linux 6.14 nobody can ask whether a program could be started")
 
     def confine() -> None:
-        candidates = receipt.look_around(plan)
-        changed = prepare(changed_plan(plan, change(plan)), supervised=False)
+        candidates = receipt.look_around(plan, {})
+        other = changed_plan(plan, change(plan))
+        changed = prepare(other, assemble(other, supervised=False))
         ours = [each for each in (candidates.program, candidates.command) if each is not None]
         enforce_always(has_seccomp=True)
         enforce(Restrictions(plan, *changed[1:]), ours)
