@@ -38,10 +38,10 @@ def calls(sealed: Mapping[str, ModuleType], doors: Mapping[str, Any]) -> list[tu
     pairs = [
         (_io.open, wrappers.open_wrapper(_io.open, doors["open"], token, watching)),
         (posix.stat, wrappers.stat_wrapper(doors["quick_stat"], doors["stat"])),
-        (posix.lstat, wrappers.lstat_wrapper(doors["stat"])),
-        (posix.open, wrappers.os_open_wrapper(posix.open, doors["os_open"], token, watching)),
+        (posix.lstat, wrappers.lstat_wrapper(doors["quick_lstat"], doors["stat"])),
+        (posix.open, wrappers.os_open_wrapper(posix.open, doors)),
         (posix.access, wrappers.access_wrapper(doors["access"])),
-        (posix.scandir, scandir_wrapper(doors["listing"], posix.scandir)),
+        (posix.scandir, scandir_wrapper(doors["listing"])),
     ]
     for row in FILE_CALLS:
         original = getattr(posix, row.name, None)
@@ -95,15 +95,15 @@ def rows(doors: Mapping[str, Any]) -> list[Replacement]:
         *import_patches(doors),
     ]
     for owner, name, look, test in PROBES:
-        found.append(Replacement(owner, name, _probe(look, test), everywhere=True))
+        found.append(Replacement(owner, name, _probe(doors[look], test), everywhere=True))
     for owner, name, operation, position in SILENT_OPENERS:
         found.append(Replacement(owner, name, _silent(doors, operation, position), everywhere=True))
     found.append(Replacement("posixpath", "realpath", _realpath(doors), everywhere=True))
     return found
 
 
-def _probe(look: str, test: Any) -> Any:  # noqa: ANN401
-    return lambda _original: wrappers.probe_wrapper(look, test)
+def _probe(quick: Any, test: Any) -> Any:  # noqa: ANN401
+    return lambda _original: wrappers.probe_wrapper(quick, test)
 
 
 def _silent(doors: Mapping[str, Any], operation: str, position: int) -> Any:  # noqa: ANN401

@@ -297,7 +297,7 @@ _INSIDE = {
 _HUNT = (
     "def hunt(f):\n    while f is not None:\n"
     "        for s in (f.f_globals, f.f_locals):\n"
-    "            if any(k in s for k in ('ORIGINALS', 'STATES', 'JUDGES', 'PASSES')): won(1)\n"
+    "            if any(k in s for k in ('ORIGINALS', 'STATES', 'JUDGES', 'READING')): won(1)\n"
     "        f = f.f_back\n"
     "if FREE: won(1)\n"
 )

@@ -84,8 +84,8 @@ def _from_policy(policy: SimpleNamespace) -> dict[str, Any]:
 
 def _memories() -> dict[str, Any]:
     """Return what an activation remembers, empty: see where each is filled."""
-    known: dict[str, Any] = {"seen": {}, "fresh": set(), "named": set(), "change": -1, "until": 0.0}
-    return known | {"answers": {}, "places": {}, "reached": {}, "names": {}}
+    kept = ("seen", "answers", "places", "reached", "names")
+    return {name: {} for name in kept}
 
 
 def _imports(own: frozenset[str], policy: SimpleNamespace, outer: State | None) -> frozenset[str]:

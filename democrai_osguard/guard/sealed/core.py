@@ -30,6 +30,10 @@ LOOP_THREADS: set[int] = set()  # threads whose event loop has run guarded work
 MARKED: dict[str, LockType] = {}  # files whose code was loaded under a guard
 WATCH: list[bool] = []  # filled while any of the three above has something to look for
 EXPECTED: dict[int, bool] = {}  # threads in which `here` is about to look
+# Paths that were judged a moment ago, by token, each with the count of changes at which it was:
+# to be read, and to be looked at by name. See `opening.keep`.
+FRESH: dict[LockType, dict[str, int]] = {}
+NAMED: dict[LockType, dict[str, int]] = {}
 HERE: list[CodeType] = []  # the code of `here`, from installation on
 HANDLE_RUN: list[CodeType] = []  # asyncio's frame that runs a callback in its own context
 TRUSTED_ROOTS: list[tuple[str, ...]] = [()]
@@ -56,10 +60,13 @@ def new_token() -> LockType:
 def current() -> State | None:
     """Return the state that holds for the calling code, None where no guard does."""
     token = get(MISSING)
+    # The type first, as in `state_of`: this is asked so often that it does without the call.
+    if type(token) is LockType:
+        state = STATES.get(token, CLOSED)
+        return marked_on_stack() if state.bypass else state
     if token is MISSING:
         return on_stack() if WATCH else None
-    state = state_of(token)
-    return marked_on_stack() if state.bypass else state
+    return CLOSED
 
 
 def state_of(token: object) -> State:
@@ -198,8 +205,10 @@ def sweep(closed: list[LockType]) -> None:
     """Forget states whose guard was left and whose token nobody carries any more."""
     for token in closed[:]:
         # The table's key, its value's `token`, this list's entry and the copy's.
-        if getrefcount(token) <= _SPARE_REFERENCES + 3:
-            STATES.pop(token, None)
+        own = 3 + (token in FRESH) + (token in NAMED)
+        if getrefcount(token) <= _SPARE_REFERENCES + own:
+            for table in (STATES, FRESH, NAMED):
+                table.pop(token, None)
             closed.remove(token)
 
 
@@ -218,10 +227,6 @@ CLOSED = SimpleNamespace(
     runtime={},
     policy=None,
     seen={},
-    fresh=set(),
-    named=set(),
-    change=-1,
-    until=0.0,
     answers={},
     places={},
     reached={},
