@@ -13,6 +13,7 @@ from democrai_osguard.guard.sealed.opening import (
     O_CREAT,
     O_NOFOLLOW,
     O_RDWR,
+    O_WRONLY,
     as_refusal,
     check,
     exists,
@@ -53,17 +54,27 @@ def event_database(state: State, database: object) -> Warning | None:
         return refusal(state, "sandbox_filesystem_denied", "read", ODD)
     if text in {"", ":memory:"}:
         return None
-    reads_only = False
+    mode = None
     if text.startswith("file:"):
         path, _, query = text[5:].partition("#")[0].partition("?")
-        if "mode=memory" in query or path in {"", ":memory:"}:
+        mode = _mode(query)
+        if mode == "memory" or path in {"", ":memory:"}:
             return None
-        reads_only = "mode=ro" in query.split("&") or "immutable=1" in query.split("&")
         text = _unescaped(path)
     answer = event_path(state, "read", text, follow=True)
-    if answer is None and not reads_only:
+    if answer is None and mode != "ro":
         answer = event_path(state, "write", text, follow=True)
     return answer
+
+
+def _mode(query: str) -> str | None:
+    """Return the one mode that a URI asks for; None where it asks for none, or for several."""
+    modes = [
+        value
+        for name, _, value in (part.partition("=") for part in query.split("&"))
+        if name == "mode"
+    ]
+    return modes[0] if len(modes) == 1 and "%" not in query else None
 
 
 def _unescaped(path: str) -> str:
@@ -94,14 +105,24 @@ def database(name: str) -> Warning | None:
     return None if state is None else event_database(state, name)
 
 
-def event_open(state: State, path: object, flags: object) -> Warning | None:
-    """Judge an `open` that no wrapper has seen: the hook's side."""
+def event_open(state: State, path: object, mode: object, flags: object) -> Warning | None:
+    """Judge an `open` that no wrapper has seen: the hook's side.
+
+    What C code opens by mode is reported without flags.
+    """
     number = flags if type(flags) is int else O_RDWR | O_CREAT
+    if type(mode) is str and not number & O_ACCMODE:
+        number |= _flags_of(mode)
     try:
         _judge_event(state, path, number)
     except Warning as answer:
         return as_refusal(answer, state)
     return None
+
+
+def _flags_of(mode: str) -> int:
+    flags = O_RDWR if "+" in mode else O_WRONLY if set(mode) & set("wax") else 0
+    return flags | O_CREAT if set(mode) & set("wax") else flags
 
 
 def _judge_event(state: State, path: object, flags: int) -> None:

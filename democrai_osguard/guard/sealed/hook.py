@@ -234,7 +234,7 @@ _WRITE_NAME = _path("modify", follow=False)
 _READ = _path("read")
 
 JUDGES: dict[str, Judge] = {
-    "open": lambda state, args: events.event_open(state, args[0], args[2]),
+    "open": lambda state, args: events.event_open(state, args[0], args[1], args[2]),
     "os.listdir": _READ,
     "os.scandir": _READ,
     "os.chdir": _READ,

@@ -191,7 +191,8 @@ def _name(state: State, address: str, name: str) -> None:
 def http_begin(operations: tuple[str, ...], url: str, through: str | None) -> object:
     """Judge one HTTP exchange; return a pass for its connection, None without a guard.
 
-    Of several operations one is enough: a websocket is opened to read or to write.
+    Of several operations one is enough: a websocket is opened to read or to write. A proxy that
+    the exchange goes through is a connection like any other, beside the place that is asked for.
     """
     state = current()
     if state is None:
@@ -200,8 +201,10 @@ def http_begin(operations: tuple[str, ...], url: str, through: str | None) -> ob
     answers = [about_network(state, operation, url) for operation in operations]
     if all(answer is not None for answer in answers):
         return answers[0]
-    target = parse_network(url)
-    return _pass(*((str(target.host), target.port) if through is None else _place(through)))
+    if through is None:
+        return _pass(*_place(url))
+    answer = about_network(state, "connect", _text(through))
+    return _pass(*_place(through)) if answer is None else answer
 
 
 def http_end(handle: Any) -> None:  # noqa: ANN401
