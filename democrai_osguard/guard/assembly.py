@@ -59,6 +59,7 @@ _DOORS = {
     "http_endpoint": ("network", "http_endpoint"),
     "message": ("network", "message"),
     "starting": ("processes", "starting"),
+    "never": ("processes", "never"),
     "fork_exec": ("processes", "fork_exec"),
     "spawn": ("processes", "spawn"),
     "system": ("processes", "system"),

@@ -15,6 +15,7 @@ from democrai_osguard.guard.patches.http import http_patches
 from democrai_osguard.guard.patches.imports import import_patches, replace_sensitive
 from democrai_osguard.guard.patches.listing import scandir_wrapper
 from democrai_osguard.guard.patches.processes import process_patches
+from democrai_osguard.guard.patches.raw_files import open_code_wrapper, raw_file_class
 from democrai_osguard.guard.patches.rows import Replacement
 from democrai_osguard.guard.patches.sockets import socket_patches
 from democrai_osguard.guard.patches.threads import runner, thread_patches, thread_start
@@ -35,11 +36,19 @@ def calls(sealed: Mapping[str, ModuleType], doors: Mapping[str, Any]) -> list[tu
     import posix  # noqa: PLC0415 - loaded only where it is needed
 
     token, watching = doors["token"], doors["watching"]
-    pairs = [
-        (_io.open, wrappers.open_wrapper(_io.open, doors["open"], token, watching)),
+    opened = wrappers.open_wrapper(_io.open, doors["open"], token, watching)
+    os_opened = wrappers.os_open_wrapper(posix.open, doors)
+
+    def guarded() -> bool:
+        return token(None) is not None or bool(watching())
+
+    pairs: list[tuple[Any, Any]] = [
+        (_io.open, opened),
+        (_io.open_code, open_code_wrapper(_io.open_code, opened, guarded)),
+        (_io.FileIO, raw_file_class(_io.FileIO, os_opened, guarded)),
         (posix.stat, wrappers.stat_wrapper(doors["quick_stat"], doors["stat"])),
         (posix.lstat, wrappers.lstat_wrapper(doors["quick_lstat"], doors["stat"])),
-        (posix.open, wrappers.os_open_wrapper(posix.open, doors)),
+        (posix.open, os_opened),
         (posix.access, wrappers.access_wrapper(doors["access"])),
         (posix.scandir, scandir_wrapper(doors["listing"])),
     ]

@@ -11,6 +11,9 @@ _READERS = {
     "io-open": "import io; won(io.open(SECRET).read())",
     "private-io-open": "import _io; won(_io.open(SECRET).read())",
     "raw-file": "import io; won(io.FileIO(SECRET).read())",
+    "raw-file-c-class": (
+        "import io\nraw = io.FileIO.__mro__[1]\nwon(raw(IN + '/ok').read() == b'fine\\n')"
+    ),
     "open-code": "import io; won(io.open_code(SECRET).read())",
     "os-open": "import os; won(os.read(os.open(SECRET, os.O_RDONLY), 9))",
     "posix-open": "import posix; won(posix.read(posix.open(SECRET, posix.O_RDONLY), 9))",

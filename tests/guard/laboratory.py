@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 TECHNIQUES = (*FILE_TECHNIQUES, *OTHER_TECHNIQUES)
 _EXECUTED = 77  # the exit code of a program that replaced this one
-_SECONDS = 20
+_SECONDS = 120
 
 
 class _Handler(BaseHTTPRequestHandler):

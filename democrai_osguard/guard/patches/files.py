@@ -26,7 +26,6 @@ FILE_CALLS = (
     Call("posix", "lchown", (Touches("modify", 0, _PATH, "name"),)),
     Call("posix", "utime", (Touches("modify", 0, _PATH),)),
     Call("posix", "truncate", (Touches("modify", 0, _PATH),)),
-    Call("posix", "chroot", (Touches("modify", 0, _PATH),)),
     Call("posix", "mkdir", (Touches("create", 0, _PATH, "name"),)),
     Call("posix", "mkfifo", (Touches("create", 0, _PATH, "name"),)),
     Call("posix", "mknod", (Touches("create", 0, _PATH, "name"),)),

@@ -192,6 +192,7 @@ def bypass(frame: FrameType) -> object:
         return refusal(around, "sandbox_guard_denied", None, "process_guard_bypass_context")
     state = SimpleNamespace(**vars(around))
     state.bypass, state.token = True, core.new_token()
+    state.opener, state.around = _runner(caller), around
     return _open(state, caller)
 
 

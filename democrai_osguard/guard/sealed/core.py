@@ -8,7 +8,7 @@ code that was loaded under a guard, brings its state along.
 from __future__ import annotations
 
 from _thread import LockType, allocate_lock, get_ident
-from contextvars import Context, ContextVar
+from contextvars import Context, ContextVar, copy_context
 from gc import disable as stop_collecting
 from gc import enable as start_collecting
 from gc import isenabled as collecting
@@ -63,10 +63,28 @@ def current() -> State | None:
     # The type first, as in `state_of`: this is asked so often that it does without the call.
     if type(token) is LockType:
         state = STATES.get(token, CLOSED)
-        return marked_on_stack() if state.bypass else state
+        return in_bypass(state) if state.bypass else state
     if token is MISSING:
         return on_stack() if WATCH else None
     return CLOSED
+
+
+def in_bypass(state: State) -> State | None:
+    """Return what holds where the runtime's own code acts: it must be there, on the stack.
+
+    An exception that comes out of nowhere, from a signal, can break off a bypass before the code
+    that opened it is able to close it. The guard around it holds again then.
+    """
+    if state.opener is not None and not _is_on_stack(state.opener):
+        return state.around  # type: ignore[no-any-return] # a state, see `activation.bypass`
+    return marked_on_stack()
+
+
+def _is_on_stack(wanted: FrameType) -> bool:
+    frame = here()
+    while frame is not None and frame is not wanted:
+        frame = frame.f_back
+    return frame is not None
 
 
 def state_of(token: object) -> State:
@@ -191,13 +209,14 @@ def shielded(function: Callable[..., Any]) -> Callable[..., Any]:
 def unguarded(state: State, function: Callable[..., Any], *args: Any) -> Any:  # noqa: ANN401
     """Call the runtime's own code as if no guard were active."""
     free = SimpleNamespace(**vars(state))
-    free.bypass, free.token = True, new_token()
-    STATES[free.token] = free
-    before = VAR.set(free.token)
+    free.bypass, free.token, free.opener = True, new_token(), None
+    # In a context of its own: whatever breaks this off, the caller's has never been changed.
+    context = copy_context()
+    context.run(VAR.set, free.token)
     try:
-        return function(*args)
+        STATES[free.token] = free
+        return context.run(function, *args)
     finally:
-        VAR.reset(before)
         STATES.pop(free.token, None)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from posix import readlink
 from typing import Any
 
-from democrai_osguard.guard.sealed.answers import about_path, refusal
+from democrai_osguard.guard.sealed.answers import ASK, about_path, covered, refusal
 from democrai_osguard.guard.sealed.core import State, current, text_of
 from democrai_osguard.guard.sealed.files import there
 from democrai_osguard.guard.sealed.opening import (
@@ -22,6 +22,7 @@ from democrai_osguard.guard.sealed.opening import (
 from democrai_osguard.guard.sealed.paths import absolute, resolve
 
 ODD = "a path that is neither text nor bytes"
+PAST_WRAPPER = "it is opened by C code, past `open`, where names can change"
 _STANDARD = 2  # 0, 1 and 2 are everybody's
 
 
@@ -137,7 +138,11 @@ def _judge_event(state: State, path: object, flags: int) -> None:
         follow = not flags & O_NOFOLLOW
         place = resolve(absolute(text), follow=follow)
         present = not flags & O_CREAT or exists(place)
-        check(state, needed(flags, exists=present), place)
+        operations = needed(flags, exists=present)
+        check(state, operations, place)
+        # By now a thread may have put a link there, and nobody looks at what is opened here.
+        if ASK or covered(state.roots.get("create", frozenset()), place):
+            raise refusal(state, "sandbox_filesystem_denied", operations[0], place, PAST_WRAPPER)
 
 
 def _judge_descriptor(state: State, descriptor: int, flags: int) -> None:

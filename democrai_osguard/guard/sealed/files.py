@@ -147,8 +147,8 @@ def _pin(place: str, how: str, pins: list[int], *, by_name: bool) -> str:
 
 def _passed(event: str, original: Any, values: list[Any], named: dict[str, Any]) -> object:  # noqa: ANN401
     ident = get_ident()
-    ACTING[ident] = event
     try:
+        ACTING[ident] = event
         return original(*values, **named)
     finally:
         ACTING.pop(ident, None)
@@ -220,8 +220,8 @@ def _settled_listing(state: State, path: str | bytes) -> object:
 
 def _scanned(path: Any) -> Any:  # noqa: ANN401
     ident = get_ident()
-    ACTING[ident] = "os.scandir"
     try:
+        ACTING[ident] = "os.scandir"
         return scandir(path)
     finally:
         ACTING.pop(ident, None)

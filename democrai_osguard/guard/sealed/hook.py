@@ -99,8 +99,8 @@ def _frames(state: State, args: Args) -> Warning | None:
 
 
 def _frame_of(traceback: Any, ident: int) -> FrameType | None:  # noqa: ANN401
-    _reading.add(ident)
     try:
+        _reading.add(ident)  # in here: an exception from a signal must not leave the note behind
         return traceback.tb_frame  # type: ignore[no-any-return]
     finally:
         _reading.discard(ident)
@@ -217,6 +217,12 @@ def _lookup(state: State, args: Args) -> Warning | None:
     return network.lookup(state, host)
 
 
+def _reverse(state: State, args: Args) -> Warning | None:
+    """Judge the look-up of an address: its name is asked from whoever answers for the address."""
+    host = args[0][0] if type(args[0]) is tuple else args[0]
+    return network.reverse(state, host)
+
+
 def _ioctl(state: State, args: Args) -> Warning | None:
     if args[1] in _INJECTS_INPUT:
         return refusal(state, "sandbox_introspection_denied", None, "fcntl.ioctl")
@@ -287,8 +293,8 @@ JUDGES: dict[str, Judge] = {
     "socket.bind": _bind,
     "socket.getaddrinfo": _lookup,
     "socket.gethostbyname": _lookup,
-    "socket.gethostbyaddr": _lookup,
-    "socket.getnameinfo": _lookup,
+    "socket.gethostbyaddr": _reverse,
+    "socket.getnameinfo": _reverse,
     "gc.get_objects": _never("gc.get_objects"),
     "gc.get_referrers": _never("gc.get_referrers"),
     "gc.get_referents": _never("gc.get_referents"),

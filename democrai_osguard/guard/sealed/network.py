@@ -159,6 +159,14 @@ def lookup(state: State, host: Any) -> Warning | None:  # noqa: ANN401
     return about_network(state, "connect", name)
 
 
+def reverse(state: State, host: Any) -> Warning | None:  # noqa: ANN401
+    """Judge the look-up of whom an address belongs to, which tells the address to strangers."""
+    name = _plain_host(_text(host))
+    if name == "localhost" or not _is_address(name):
+        return lookup(state, host)
+    return about_network(state, "connect", endpoint(name, 0))
+
+
 def _may_be_looked_up(state: State, host: str) -> None:
     if len(state.places) > _ROOM:
         state.places.clear()

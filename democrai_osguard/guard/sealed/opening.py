@@ -45,11 +45,13 @@ O_DIRECTORY = 0o200000
 O_TMPFILE = 0o20000000
 _CAREFUL = O_WRONLY | O_RDWR | O_CREAT | O_TRUNC | O_PATH | O_NOFOLLOW
 _ROOM = 4096
+_WRITES = frozenset("wax+")
 _EXACT = frozenset({str, bytes, int})
 _ATTEMPTS = 8  # a file that appears and vanishes that often while we look is an attack
 
 # The path that each thread is about to open, already judged, to read and to write. The hook takes
-# it out when it is opened: exactly this object, once.
+# it out when it is opened: exactly this object, once. Noted inside `try` everywhere, so that no
+# exception from a signal leaves a note behind.
 READING: dict[int, str | bytes] = {}
 WRITING: dict[int, str | bytes] = {}
 
@@ -61,8 +63,10 @@ def builtin_open(file: Any, mode: Any, rest: Any, closefd: Any, opener: Any) -> 
         return io_open(file, mode, *rest, closefd, opener)
     try:
         exact(file)
-        if opener is not None or type(file) is int or type(mode) is not str:
+        if type(file) is int or type(mode) is not str:
             return io_open(file, mode, *rest, closefd, opener)
+        if opener is not None:
+            return _open_with(opener, file, mode, (*rest, closefd))
         if "r" in mode and "+" not in mode:
             return _open_to_read(state, file, mode, rest)
         return _open_to_write(state, file, mode, rest)
@@ -75,8 +79,8 @@ def _open_to_read(state: State, file: str | bytes, mode: str, rest: tuple[Any, .
     ident = get_ident()
     change = settled()
     before = known(state, file, change)
-    READING[ident] = file
     try:
+        READING[ident] = file
         opened = io_open(file, mode, *rest)
     finally:
         READING.pop(ident, None)
@@ -121,8 +125,8 @@ def _open_to_write(state: State, file: str | bytes, mode: str, rest: tuple[Any, 
     def opener(path: str | bytes, flags: int) -> int:
         return open_judged(state, path, flags, 0o666)
 
-    WRITING[ident] = file
     try:
+        WRITING[ident] = file
         return io_open(file, mode, *rest, True, opener)  # noqa: FBT003 - `closefd`, which has no other value for a path
     finally:
         WRITING.pop(ident, None)
@@ -140,8 +144,8 @@ def quick_open(path: Any, flags: Any, mode: Any) -> object:  # noqa: ANN401
     change = CHANGES[0]
     if paths is None or paths.get(path) != change or flags & _CAREFUL or monotonic() > UNTIL[0]:
         return None
-    READING[get_ident()] = path
     try:
+        READING[get_ident()] = path
         descriptor = os_open(path, flags, mode)
         if change != CHANGES[0]:
             verified(state_of(token), descriptor, ("read",))
@@ -149,6 +153,16 @@ def quick_open(path: Any, flags: Any, mode: Any) -> object:  # noqa: ANN401
         READING.pop(get_ident(), None)
         return bare(error, state_of(token))
     return descriptor
+
+
+def _open_with(opener: Any, file: str | bytes, mode: str, rest: tuple[Any, ...]) -> object:  # noqa: ANN401
+    """Open by a function of the caller's, which is judged where that opens: the name is a name."""
+    table = WRITING if set(mode) & _WRITES else READING
+    try:
+        table[get_ident()] = file
+        return io_open(file, mode, *rest, opener)
+    finally:
+        table.pop(get_ident(), None)
 
 
 def os_open_call(path: Any, flags: Any, mode: Any, dir_fd: Any, library: bool) -> object:  # noqa: ANN401, FBT001 - as the caller passed it
@@ -256,8 +270,8 @@ def open_passed(path: str | bytes, flags: int, mode: int) -> int:
     """Open what has been judged, past the hook."""
     ident = get_ident()
     table = WRITING if flags & O_ACCMODE else READING
-    table[ident] = path
     try:
+        table[ident] = path
         return os_open(path, flags, mode)
     finally:
         table.pop(ident, None)
