@@ -10,6 +10,7 @@ import logging  # noqa: F401 - refusals may need it where nothing can be loaded 
 import os
 import sys
 import types
+from _thread import get_ident
 from typing import TYPE_CHECKING, Any
 
 from democrai_osguard.guard import access_variable, replacing, runtime_paths, wrappers
@@ -41,6 +42,7 @@ _MODULES = (
 _DOORS = {
     "stat": ("looking", "stat_call"),
     "quick_stat": ("looking", "quick_stat"),
+    "quick_lstat": ("looking", "quick_lstat"),
     "call": ("files", "call"),
     "access": ("looking", "access_call"),
     "check": ("events", "check_call"),
@@ -49,6 +51,7 @@ _DOORS = {
     "database": ("events", "database"),
     "open": ("opening", "builtin_open"),
     "os_open": ("opening", "os_open_call"),
+    "quick_open": ("opening", "quick_open"),
     "connect": ("network", "connect"),
     "looked_up": ("network", "looked_up"),
     "http_begin": ("network", "http_begin"),
@@ -56,6 +59,7 @@ _DOORS = {
     "http_endpoint": ("network", "http_endpoint"),
     "message": ("network", "message"),
     "starting": ("processes", "starting"),
+    "never": ("processes", "never"),
     "fork_exec": ("processes", "fork_exec"),
     "spawn": ("processes", "spawn"),
     "system": ("processes", "system"),
@@ -84,10 +88,12 @@ _IN_ORDER = frozenset(
         "begin",
         "end",
         "quick_stat",
+        "quick_lstat",
         "stat_call",
         "call",
         "builtin_open",
         "os_open_call",
+        "quick_open",
         "access_call",
         "listing",
     }
@@ -101,7 +107,6 @@ def assemble(doors: dict[str, Any]) -> None:
     vault = Vault()
     sealed = {name: vault.load(f"{_SEALED}.{name}") for name in _MODULES}
     ready = {name: _door(sealed, module, function) for name, (module, function) in _DOORS.items()}
-    judge = door(sealed["hook"].judge)
     # Both only say whether there is anything to judge; neither can be used to change that.
     ready["token"] = sealed["core"].VAR.get
     ready["watched"] = sealed["imports"].SENSITIVE | sealed["imports"].NEVER
@@ -114,8 +119,7 @@ def assemble(doors: dict[str, Any]) -> None:
     sealed["integrity"].watch_over(_own_modules())
     doors.update(proxy)
     sealed["integrity"].watch_mapping(doors)
-    handled = frozenset(sealed["hook"].JUDGES)
-    sys.addaudithook(_hook(judge, handled, ready["token"], ready["watching"]))
+    sys.addaudithook(_hook(sealed, ready["token"], ready["watching"]))
 
 
 def _door(sealed: dict[str, ModuleType], module: str, function: str) -> Any:  # noqa: ANN401
@@ -210,19 +214,32 @@ def _wrap(sealed: dict[str, ModuleType], ready: Mapping[str, Any]) -> None:
     patching.wrap_modules(sealed)
 
 
-def _hook(judge: Any, handled: frozenset[str], token: Any, watching: Any) -> Any:  # noqa: ANN401
-    # Defaults, not a closure: on 3.13 a frame's cells can be written through its locals.
+def _hook(sealed: dict[str, ModuleType], token: Any, watching: Any) -> Any:  # noqa: ANN401
+    opening, table = sealed["opening"], sealed["hook"].JUDGES
+
+    # Defaults, not a closure: on 3.13 a frame's cells can be written through its locals. By
+    # position, because filling in those by keyword takes longer than all else here. No builtins,
+    # since anybody may replace those.
     def hook(
         event: str,
         args: tuple[Any, ...],
-        *,
-        _judge: Any = judge,  # noqa: ANN401
-        _handled: frozenset[str] = handled,
+        _judge: Any = door(sealed["hook"].judge),  # noqa: ANN401, B008 - made once, with the hook
+        _reading: Any = door(opening.READING.pop),  # noqa: ANN401, B008 - as above
+        _writing: Any = door(opening.WRITING.pop),  # noqa: ANN401, B008 - as above
+        _acting: Any = door(sealed["files"].ACTING.get),  # noqa: ANN401, B008 - as above
+        _ident: Any = get_ident,  # noqa: ANN401
+        _handled: Any = frozenset(table),  # noqa: ANN401
         _token: Any = token,  # noqa: ANN401
         _watching: Any = watching,  # noqa: ANN401
         _as_error: Any = as_error,  # noqa: ANN401
     ) -> None:
         if event in _handled and (_token(None) is not None or _watching()):
+            # What a wrapper has judged, and is about to do, passes without being judged again.
+            if event == "open":
+                if (_writing if args[2] & 3 else _reading)(_ident(), None) is args[0]:
+                    return
+            elif event[:3] == "os." and _acting(_ident()) == event:
+                return
             answer = _judge(event, args)
             if answer is not None:
                 raise _as_error(answer) from None

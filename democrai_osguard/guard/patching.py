@@ -15,6 +15,7 @@ from democrai_osguard.guard.patches.http import http_patches
 from democrai_osguard.guard.patches.imports import import_patches, replace_sensitive
 from democrai_osguard.guard.patches.listing import scandir_wrapper
 from democrai_osguard.guard.patches.processes import process_patches
+from democrai_osguard.guard.patches.raw_files import open_code_wrapper, raw_file_class
 from democrai_osguard.guard.patches.rows import Replacement
 from democrai_osguard.guard.patches.sockets import socket_patches
 from democrai_osguard.guard.patches.threads import runner, thread_patches, thread_start
@@ -35,13 +36,21 @@ def calls(sealed: Mapping[str, ModuleType], doors: Mapping[str, Any]) -> list[tu
     import posix  # noqa: PLC0415 - loaded only where it is needed
 
     token, watching = doors["token"], doors["watching"]
-    pairs = [
-        (_io.open, wrappers.open_wrapper(_io.open, doors["open"], token, watching)),
+    opened = wrappers.open_wrapper(_io.open, doors["open"], token, watching)
+    os_opened = wrappers.os_open_wrapper(posix.open, doors)
+
+    def guarded() -> bool:
+        return token(None) is not None or bool(watching())
+
+    pairs: list[tuple[Any, Any]] = [
+        (_io.open, opened),
+        (_io.open_code, open_code_wrapper(_io.open_code, opened, guarded)),
+        (_io.FileIO, raw_file_class(_io.FileIO, os_opened, guarded)),
         (posix.stat, wrappers.stat_wrapper(doors["quick_stat"], doors["stat"])),
-        (posix.lstat, wrappers.lstat_wrapper(doors["stat"])),
-        (posix.open, wrappers.os_open_wrapper(posix.open, doors["os_open"], token, watching)),
+        (posix.lstat, wrappers.lstat_wrapper(doors["quick_lstat"], doors["stat"])),
+        (posix.open, os_opened),
         (posix.access, wrappers.access_wrapper(doors["access"])),
-        (posix.scandir, scandir_wrapper(doors["listing"], posix.scandir)),
+        (posix.scandir, scandir_wrapper(doors["listing"])),
     ]
     for row in FILE_CALLS:
         original = getattr(posix, row.name, None)
@@ -95,15 +104,15 @@ def rows(doors: Mapping[str, Any]) -> list[Replacement]:
         *import_patches(doors),
     ]
     for owner, name, look, test in PROBES:
-        found.append(Replacement(owner, name, _probe(look, test), everywhere=True))
+        found.append(Replacement(owner, name, _probe(doors[look], test), everywhere=True))
     for owner, name, operation, position in SILENT_OPENERS:
         found.append(Replacement(owner, name, _silent(doors, operation, position), everywhere=True))
     found.append(Replacement("posixpath", "realpath", _realpath(doors), everywhere=True))
     return found
 
 
-def _probe(look: str, test: Any) -> Any:  # noqa: ANN401
-    return lambda _original: wrappers.probe_wrapper(look, test)
+def _probe(quick: Any, test: Any) -> Any:  # noqa: ANN401
+    return lambda _original: wrappers.probe_wrapper(quick, test)
 
 
 def _silent(doors: Mapping[str, Any], operation: str, position: int) -> Any:  # noqa: ANN401

@@ -113,7 +113,7 @@ def dress(wrapper: Any, original: Any) -> Any:  # noqa: ANN401
     """Give a wrapper the name and the text of its original, and return it."""
     _dress(wrapper, original)
     text = getattr(original, "__text_signature__", None)
-    if text:
+    if text and not isinstance(wrapper, type):
         wrapper.__text_signature__ = text
     return wrapper
 

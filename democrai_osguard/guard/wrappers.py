@@ -11,7 +11,6 @@ from operator import index
 from typing import TYPE_CHECKING, Any
 
 from democrai_osguard.guard.outcome import Callers, as_error
-from democrai_osguard.refusals import Refusal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -54,14 +53,16 @@ def stat_wrapper(quick: Any, door: Any) -> Callable[..., Any]:  # noqa: ANN401
     return stat
 
 
-def lstat_wrapper(door: Any) -> Callable[..., Any]:  # noqa: ANN401
+def lstat_wrapper(quick: Any, door: Any) -> Callable[..., Any]:  # noqa: ANN401
     """Return what stands for `os.lstat`."""
     usual = os.stat_result
 
     def lstat(path: Any, *, dir_fd: Any = None) -> Any:  # noqa: ANN401
         if path.__class__ is not str:
             path = plain(path)
-        answer = door(path, dir_fd, False, dir_fd is not None and Callers.is_library())  # noqa: FBT003 - by position, as the door takes it
+        answer = (
+            quick(path) if dir_fd is None else door(path, dir_fd, False, Callers.is_library())  # noqa: FBT003 - by position, as the door takes it
+        )
         if answer.__class__ is usual:
             return answer
         raise as_error(answer) from None
@@ -97,19 +98,26 @@ def open_wrapper(original: Any, door: Any, token: Any, watching: Any) -> Callabl
     return open
 
 
-def os_open_wrapper(original: Any, door: Any, token: Any, watching: Any) -> Callable[..., Any]:  # noqa: ANN401
+def os_open_wrapper(original: Any, doors: Any) -> Callable[..., Any]:  # noqa: ANN401
     """Return what stands for `os.open`; see `open_wrapper`."""
+    quick, door, token, watching = (
+        doors[name] for name in ("quick_open", "os_open", "token", "watching")
+    )
 
     def open(path: Any, flags: Any, mode: Any = 0o777, *, dir_fd: Any = None) -> Any:  # noqa: A001, ANN401 - the builtin's own name
-        if token(None) is None and not watching():
-            return original(path, flags, mode, dir_fd=dir_fd)
-        if path.__class__ is not str:
-            path = plain(path)
-        if flags.__class__ is not int:
-            flags = index(flags) + 0
-        answer = door(path, flags, mode, dir_fd, dir_fd is not None and Callers.is_library())
-        if answer.__class__ is int:
-            return answer
+        if dir_fd is None:
+            answer = quick(path, flags, mode)
+            if answer.__class__ is int:
+                return answer
+        else:
+            answer = None
+        if answer is None:
+            if token(None) is None and not watching():
+                return original(path, flags, mode, dir_fd=dir_fd)
+            library = dir_fd is not None and Callers.is_library()
+            answer = door(plain(path), index(flags) + 0, mode, dir_fd, library)
+            if answer.__class__ is int:
+                return answer
         raise as_error(answer) from None
 
     return open
@@ -151,22 +159,25 @@ def call_wrapper(row: Call, door: Any) -> Callable[..., Any]:  # noqa: ANN401
     return call
 
 
-def probe_wrapper(look: str, test: Callable[[int], bool] | None) -> Callable[..., bool]:
+def probe_wrapper(quick: Any, test: Callable[[int], bool] | None) -> Callable[..., bool]:  # noqa: ANN401
     """Return a probe that raises a refusal to guarded code; a library's probe is answered False.
 
-    `look` is the function of `os` that it asks, `test` what the file must be; None asks nothing.
+    `quick` is the door that looks, `test` what the file must be; None asks nothing.
     """
+    usual = os.stat_result
 
     def probe(path: Any) -> bool:  # noqa: ANN401
         try:
-            found = getattr(os, look)(path)
-        except Refusal:
-            if Callers.is_library():
-                return False
-            raise
-        except (OSError, ValueError):
+            answer = quick(path if path.__class__ is str else plain(path))
+        except (OSError, ValueError):  # without a guard they are raised
             return False
-        return test is None or test(found.st_mode)
+        if answer.__class__ is usual:
+            return test is None or test(answer.st_mode)
+        if isinstance(answer, (OSError, ValueError)):
+            return False
+        if type(answer) is Warning and Callers.is_library():
+            return False
+        raise as_error(answer) from None
 
     return probe
 

@@ -11,6 +11,9 @@ _READERS = {
     "io-open": "import io; won(io.open(SECRET).read())",
     "private-io-open": "import _io; won(_io.open(SECRET).read())",
     "raw-file": "import io; won(io.FileIO(SECRET).read())",
+    "raw-file-c-class": (
+        "import io\nraw = io.FileIO.__mro__[1]\nwon(raw(IN + '/ok').read() == b'fine\\n')"
+    ),
     "open-code": "import io; won(io.open_code(SECRET).read())",
     "os-open": "import os; won(os.read(os.open(SECRET, os.O_RDONLY), 9))",
     "posix-open": "import posix; won(posix.read(posix.open(SECRET, posix.O_RDONLY), 9))",
@@ -34,6 +37,16 @@ _READERS = {
     "sqlite-uri": (
         "import sqlite3\n"
         "won(sqlite3.connect('file:' + OUT + '/a.db?mode=ro', uri=True)"
+        ".execute('select count(*) from t').fetchall())"
+    ),
+    "sqlite-uri-other-parameter": (
+        "import sqlite3\n"
+        "won(sqlite3.connect('file:' + OUT + '/a.db?x=mode=memory', uri=True)"
+        ".execute('select count(*) from t').fetchall())"
+    ),
+    "sqlite-uri-two-modes": (
+        "import sqlite3\n"
+        "won(sqlite3.connect('file:' + OUT + '/a.db?mode=memory&mode=rw', uri=True)"
         ".execute('select count(*) from t').fetchall())"
     ),
     "runpy": "import runpy; won(runpy.run_path(OUT + '/a.py')['x'])",
@@ -134,6 +147,16 @@ _WRITERS = {
         'try: c.execute("attach \'" + OUT + "/a.db\' as o")\n'
         "except sqlite3.DatabaseError as e: raise PermissionError('sandbox_filesystem_denied') from e\n"
         "won(c.execute('select count(*) from o.t').fetchall())"
+    ),
+    "sqlite-vacuum-into": (
+        "import sqlite3, os\nc = sqlite3.connect(':memory:')\nc.execute('create table t (x)')\n"
+        'try: c.execute("vacuum into \'" + OUT + "/copy.db\'")\n'
+        "except sqlite3.DatabaseError as e: raise PermissionError('sandbox_filesystem_denied') from e\n"
+        "won(os.path.exists(OUT + '/copy.db'))"
+    ),
+    "tls-key-log": (
+        "import ssl, os\nc = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)\n"
+        "c.keylog_filename = READABLE + '/keys'; won('keys' in os.listdir(READABLE))"
     ),
     "logging-file": "import logging; logging.FileHandler(OUT + '/log').close(); won(1)",
     "unix-socket-bind": "import socket; socket.socket(1).bind(OUT + '/sock'); won(1)",

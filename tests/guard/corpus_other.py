@@ -70,9 +70,9 @@ _NATIVE = {
         "won(_imp.create_dynamic(types.SimpleNamespace(name='_ctypes', origin=p.path)))"
     ),
     "stand-in-contents": (
-        "import sys, types\nif FREE: won(1)\n"
-        "m = sys.modules['ctypes']\nd = types.ModuleType.__getattribute__(m, '__dict__')\n"
-        "won('CDLL' in d)\nm.CDLL"
+        "import sys, types, json\nroot, name = ('json', 'loads') if FREE else ('ctypes', 'CDLL')\n"
+        "m = sys.modules[root]\nd = types.ModuleType.__getattribute__(m, '__dict__')\n"
+        "won(name in d)\nm.CDLL"
     ),
     "foreign-extension": (
         "import importlib.machinery as m, importlib.util as u\n"
@@ -121,6 +121,9 @@ _NETWORK = {
         "won(asyncio.run(f()))"
     ),
     "look-up": "import socket; won(socket.getaddrinfo(HOSTNAME, 80))",
+    "look-up-of-an-address": (
+        "import socket; won(socket.getnameinfo(('192.0.2.1', 80), socket.NI_NUMERICHOST))"
+    ),
     "look-up-by-name": "import socket; won(socket.gethostbyname(HOSTNAME))",
     "abstract-socket": "import socket; s = socket.socket(1); s.connect('\\0guard-' + str(PORT)); won(s)",
     "netlink": "import socket; won(socket.socket(16, 3, 0))",
@@ -139,6 +142,7 @@ _ENVIRONMENT = {
         "import os\nclass B(bytes):\n    def __bytes__(s): return b'X'\n"
         "    def startswith(s, *a): return False\nos.putenv(B(b'DEMOCRAI_ACCESS'), b'[]'); won(1)"
     ),
+    "loader": "import os; os.environ['OPENSSL_CONF'] = IN + '/ok'; won('OPENSSL_CONF' in os.environ)",
     "clear": "import os; os.environ.clear(); won('DEMOCRAI_MARK' not in os.environ)",
 }
 _INTROSPECTION = {
@@ -171,25 +175,32 @@ _NOTHING = {
         "import sys\nseen = []\nsys.addaudithook(lambda e, a: seen.append(e))\nexec('1')\nwon(seen)"
     ),
     "changed-doors": (
-        "import democrai_osguard.guard.installation as i\nif FREE: won(1)\n"
-        "import _thread, threading, time\ndone = []\n"
-        "for c in _thread.start_new_thread.__closure__ or ():\n"
-        "    if hasattr(c.cell_contents, 'keys'): c.cell_contents['carried'] = lambda: None"
+        "import _thread, time\ndone = []\n"
+        "def mine(doors):\n    return lambda f, a: doors['carried']() or f(*a)\n"
+        "start = mine({'carried': lambda: None}) if FREE else _thread.start_new_thread\n"
+        "for c in start.__closure__ or ():\n    if hasattr(c.cell_contents, 'keys'):\n"
+        "        c.cell_contents['carried'] = (lambda: won(1)) if FREE else (lambda: None)\n"
+        "def f():\n    attempt(lambda: won(not FREE and open(SECRET).read()))\n    done.append(1)\n"
+        "start(f, ())\nwhile not done: time.sleep(0.01)"
     ),
     "lying-spec": (
         "import _imp, _ctypes_path as p\nclass S:\n    origin = p.path\n    asked = 0\n"
         "    @property\n    def name(s):\n        S.asked += 1\n"
         "        return '_csv' if S.asked == 1 and not FREE else '_ctypes'\nwon(_imp.create_dynamic(S()))"
     ),
-    "wrapped": "import os; won(FREE or os.stat.__wrapped__(SECRET))",
+    "wrapped": (
+        "import functools, os\nw = functools.wraps(os.stat)(lambda p: None) if FREE else os.stat\n"
+        "won(w.__wrapped__(SECRET))"
+    ),
 }
 _INSIDE = {
     "closure": (
-        "import os\nfound = []\n"
-        "for c in (os.stat.__closure__ or ()):\n    found.append(c.cell_contents)\n"
-        "for f in found:\n"
-        "    r = f(SECRET, None, True, True)\n    (won if not isinstance(r, BaseException) else attempt)(r)\n"
-        "os.stat(SECRET) if FREE is False else won(1)"
+        "import os\ndef mine(f): return lambda p: f and None\n"
+        "def use(r): (attempt if isinstance(r, BaseException) else won)(r)\n"
+        "for c in (mine(os.stat) if FREE else os.stat).__closure__:\n    f = c.cell_contents\n"
+        "    if isinstance(f, type): continue\n"
+        "    for args in ((SECRET,), (SECRET, None, True, True)):\n"
+        "        attempt(lambda: use(f(*args)))"
     ),
     "handed-out-callback": "LATER.append(lambda p: open(p).read())",
     "handed-out-generator": (
@@ -293,13 +304,12 @@ _INSIDE = {
         "sys.setrecursionlimit(150)\ndive(0)\nsys.setrecursionlimit(1000)\nopen(SECRET)"
     ),
 }
-# Looks for a frame of the sealed part; there is none to find without a guard either.
+# Looks for a frame of the sealed part. The control shows that the way leads to frames at all.
 _HUNT = (
-    "def hunt(f):\n    while f is not None:\n"
+    "def hunt(f):\n    while f is not None:\n        if FREE: won(1)\n"
     "        for s in (f.f_globals, f.f_locals):\n"
-    "            if any(k in s for k in ('ORIGINALS', 'STATES', 'JUDGES', 'PASSES')): won(1)\n"
+    "            if any(k in s for k in ('ORIGINALS', 'STATES', 'JUDGES', 'READING')): won(1)\n"
     "        f = f.f_back\n"
-    "if FREE: won(1)\n"
 )
 _FRAMES = {
     "path-callback": (
@@ -311,7 +321,7 @@ _FRAMES = {
         "    t = e.__traceback__\n    while t: hunt(t.tb_frame); t = t.tb_next"
     ),
     "refusal-traceback": (
-        "import os\ntry: os.stat(SECRET)\nexcept OSError as e:\n"
+        "import os\ntry: os.stat(SECRET + 'x')\nexcept OSError as e:\n"
         "    t = e.__traceback__\n    while t: hunt(t.tb_frame); t = t.tb_next"
     ),
     "recursion-traceback": (
@@ -371,6 +381,7 @@ _FRAMES = {
         "        if k not in seen: seen.add(k); walk(k, seen)\n    return seen\n"
         "for k in walk(object, set()):\n    for v in list(vars(k).values()):\n"
         "        g = getattr(v, '__globals__', None)\n"
+        "        if FREE and isinstance(g, dict): won(1)\n"
         "        if isinstance(g, dict) and g.get('STATES') and 'democrai' not in g['__name__'][:8]: won(1)"
     ),
 }
@@ -388,10 +399,11 @@ _GUARD = {
         "with g('m', 'mcp', allowed_paths=['/']): won(open(SECRET).read())"
     ),
     "leave": (
-        "import sys\nf = sys._getframe()\n"
+        "import sys\nfrom democrai_osguard.guard import process_guard_context as g\n"
+        "f = sys._getframe()\n"
         "while f is not None and 'the_guard' not in f.f_locals: f = f.f_back\n"
-        "if f is None: won(1)\n"
-        "else: f.f_locals['the_guard'].__exit__(None, None, None); won(open(SECRET).read())"
+        "the = g('m', 'module') if FREE else f.f_locals['the_guard']\n"
+        "if FREE: the.__enter__()\nthe.__exit__(None, None, None); won(open(SECRET).read())"
     ),
     "false-runtime": (
         "import democrai_osguard.guard as g\nsource = 'with b(): won(open(SECRET).read())'\n"
@@ -417,8 +429,15 @@ _GUARD = {
 _KNOWN = {
     "held-descriptor": "import os; won(os.read(HELD, 6))",
     "classes-of-loaded-ctypes": (
-        "def walk(c):\n    for k in type.__subclasses__(c):\n        yield k; yield from walk(k)\n"
-        "won([k for k in walk(object) if k.__name__ == 'CFuncPtr'])"
+        "import os\ndef walk(c):\n    for k in type.__subclasses__(c):\n        yield k; yield from walk(k)\n"
+        "kinds = {k.__name__: k for k in walk(object) if k.__name__ in ('CFuncPtr', 'c_int')}\n"
+        "names = {'_flags_': 1, '_restype_': kinds['c_int']}\n"
+        "won(type('F', (kinds['CFuncPtr'],), names)(GETPID)() == os.getpid())"
+    ),
+    "callback-of-a-library": (
+        "import filecmp, functools, shutil\nclass D:\n    __bool__ = functools.partial(bool)\n"
+        "    __del__ = functools.partial(shutil.copy, SECRET, IN + '/stolen')\n"
+        "LATER += [{SECRET: D()}.pop, functools.partial(filecmp.cmp, IN + '/stolen')]"
     ),
     "sqlite-without-authorizer": (
         "import sqlite3\nc = sqlite3.connect(IN + '/mine.db')\nc.set_authorizer(None)\n"

@@ -23,6 +23,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from guard.corpus_files import FILE_TECHNIQUES
 from guard.corpus_other import OTHER_TECHNIQUES
 
+from democrai_osguard.access import Rule
 from democrai_osguard.guard import install, process_guard_context
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
 TECHNIQUES = (*FILE_TECHNIQUES, *OTHER_TECHNIQUES)
 _EXECUTED = 77  # the exit code of a program that replaced this one
-_SECONDS = 20
+_SECONDS = 120
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -48,9 +49,10 @@ class _Handler(BaseHTTPRequestHandler):
 
 def build(folder: Path) -> dict[str, Any]:
     """Lay out what the techniques look for, and return their names."""
-    inside, outside = folder / "inside", folder / "outside"
-    for place in (inside / "deep", outside / "tree", folder / "temp"):
+    inside, outside, readable = folder / "inside", folder / "outside", folder / "readable"
+    for place in (inside / "deep", outside / "tree", folder / "temp", readable):
         place.mkdir(parents=True, exist_ok=True)
+    (readable / "text").write_text("mine\n")
     for name, text in (("secret", "secret\n"), ("victim", "v"), ("movable", "m")):
         (outside / name).write_text(text)
     (outside / "a.py").write_text("x = 1\n")
@@ -65,7 +67,8 @@ def build(folder: Path) -> dict[str, Any]:
     (inside / "folder").symlink_to(outside)
     (inside / "victim-link").symlink_to(outside / "victim")
     _archives(inside, outside)
-    return {"IN": str(inside), "OUT": str(outside), "SECRET": str(outside / "secret")}
+    names = {"IN": inside, "OUT": outside, "SECRET": outside / "secret", "READABLE": readable}
+    return {name: str(path) for name, path in names.items()}
 
 
 def _archives(inside: Path, outside: Path) -> None:
@@ -172,7 +175,8 @@ def _run(technique: Technique, space: dict[str, Any], *, guarded: bool) -> None:
     space["HELD"] = os.open(space["SECRET"], os.O_RDONLY)
     space["LATER"] = []
     if guarded:
-        the_guard = process_guard_context("lab", "module", allowed_paths=[space["IN"]])
+        reading = Rule("filesystem", "read", space["READABLE"])  # type: ignore[arg-type] # words
+        the_guard = process_guard_context("lab", "module", [reading], [space["IN"]])
         with the_guard:
             exec(code, space)  # noqa: S102 - that is the experiment
     else:
@@ -192,8 +196,9 @@ def main(folder: Path, wanted: list[str]) -> None:
     importlib.import_module("_ctypes_path")  # so that a technique can import it
 
     port = serve()
-    import ctypes  # noqa: F401, PLC0415 - loaded before, as it is in most applications
+    import ctypes  # noqa: PLC0415 - loaded before, as it is in most applications
 
+    address = ctypes.cast(ctypes.CDLL(None).getpid, ctypes.c_void_p).value
     install()
     for technique in TECHNIQUES:
         if (wanted and technique.name not in wanted) or sys.version_info < technique.least:
@@ -201,7 +206,7 @@ def main(folder: Path, wanted: list[str]) -> None:
         for guarded in (False, True):
             place = folder / f"{technique.name}-{guarded}"
             place.mkdir()
-            names = build(place) | {"PORT": port, "HOSTNAME": resolvable()}
+            names = build(place) | {"PORT": port, "HOSTNAME": resolvable(), "GETPID": address}
             report = perform(technique, names, guarded=guarded)
             print(json.dumps({"name": technique.name, "guarded": guarded, **report}), flush=True)  # noqa: T201 - the result
 

@@ -8,10 +8,13 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import Iterator
 
 
-class _Handler(BaseHTTPRequestHandler):
+class Handler(BaseHTTPRequestHandler):
+    """Answers `METHOD path`, and with a redirect at /v1/away."""
+
     protocol_version = "HTTP/1.1"
 
     def _answer(self) -> None:
@@ -38,7 +41,7 @@ class _Handler(BaseHTTPRequestHandler):
 @contextmanager
 def http_server() -> Iterator[int]:
     """Serve `METHOD path` for every path, and a redirect at /v1/away; yield the port."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
@@ -50,7 +53,7 @@ def http_server() -> Iterator[int]:
 
 
 @contextmanager
-def websocket_server() -> Iterator[int]:
+def websocket_server(context: ssl.SSLContext | None = None) -> Iterator[int]:
     """Serve a websocket that repeats what it is told; yield the port."""
     from websockets.sync.server import serve  # noqa: PLC0415 - only these tests need it
 
@@ -58,7 +61,7 @@ def websocket_server() -> Iterator[int]:
         for message in connection:
             connection.send(message)
 
-    with serve(repeat, "127.0.0.1", 0) as server:
+    with serve(repeat, "127.0.0.1", 0, ssl=context) as server:
         thread = threading.Thread(target=server.serve_forever, daemon=True)
         thread.start()
         try:

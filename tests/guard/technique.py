@@ -22,9 +22,10 @@ class Technique:
     """Code that calls `won(...)` where it gets through. It runs guarded and, as a control, free.
 
     Names at hand: SECRET (a file outside the rules), OUT (its folder), IN (an allowed folder),
-    PORT (a server on this machine), HELD (a descriptor of SECRET, opened before), FREE (whether
-    this is the control), LATER (functions of a path, called once the guard is left), won(value),
-    attempt(function).
+    READABLE (a folder that may only be read, with a file `text` in it),
+    PORT (a server on this machine), GETPID (where that function is), HELD (a descriptor of
+    SECRET, opened before), FREE (whether this is the control), LATER (functions of a path, called
+    once the guard is left), won(value), attempt(function).
     """
 
     name: str

@@ -26,7 +26,6 @@ FILE_CALLS = (
     Call("posix", "lchown", (Touches("modify", 0, _PATH, "name"),)),
     Call("posix", "utime", (Touches("modify", 0, _PATH),)),
     Call("posix", "truncate", (Touches("modify", 0, _PATH),)),
-    Call("posix", "chroot", (Touches("modify", 0, _PATH),)),
     Call("posix", "mkdir", (Touches("create", 0, _PATH, "name"),)),
     Call("posix", "mkfifo", (Touches("create", 0, _PATH, "name"),)),
     Call("posix", "mknod", (Touches("create", 0, _PATH, "name"),)),
@@ -59,13 +58,13 @@ SILENT_OPENERS = (
     ("readline", "append_history_file", "write", 1),
 )
 # Probes that answer False to any error: a refusal must not look like an absence.
-# Module, probe, the function of `os` that it asks, and what the file must be.
+# Module, probe, the door that it asks, and what the file must be.
 PROBES: tuple[tuple[str, str, str, Callable[[int], bool] | None], ...] = (
-    ("genericpath", "exists", "stat", None),
-    ("genericpath", "isfile", "stat", stat.S_ISREG),
-    ("genericpath", "isdir", "stat", stat.S_ISDIR),
-    ("genericpath", "islink", "lstat", stat.S_ISLNK),
-    ("genericpath", "lexists", "lstat", None),
-    ("posixpath", "lexists", "lstat", None),
-    ("posixpath", "islink", "lstat", stat.S_ISLNK),
+    ("genericpath", "exists", "quick_stat", None),
+    ("genericpath", "isfile", "quick_stat", stat.S_ISREG),
+    ("genericpath", "isdir", "quick_stat", stat.S_ISDIR),
+    ("genericpath", "islink", "quick_lstat", stat.S_ISLNK),
+    ("genericpath", "lexists", "quick_lstat", None),
+    ("posixpath", "lexists", "quick_lstat", None),
+    ("posixpath", "islink", "quick_lstat", stat.S_ISLNK),
 )

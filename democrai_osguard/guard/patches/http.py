@@ -77,6 +77,23 @@ def _url(scheme: str, host: str, port: int | None, path: str) -> str:
     return f"{scheme}://{_authority(host, port)}{rest.partition('#')[0]}"
 
 
+def _is_whole(path: str) -> bool:
+    """Tell whether what is asked for is a whole URL, of whatever scheme, and not a path."""
+    scheme, separator, _ = path.partition("://")
+    return bool(separator) and not {"/", "?", "#"} & set(scheme)
+
+
+def _plain_text(value: Any) -> str:  # noqa: ANN401 - text or bytes, perhaps of a class of its own
+    """Return a method or URL as exactly the text that is sent, so that it is what was judged."""
+    text = value.decode("latin-1") if isinstance(value, bytes) else value
+    return "".join((text,))  # noqa: FLY002 - joining calls no method of a subclass
+
+
+def _refuse(answer: BaseException | None) -> None:
+    if answer is not None:
+        raise as_error(answer) from None
+
+
 def _opener_open(doors: Doors) -> Make:
     """`urllib.request.OpenerDirector.open`, through which each redirect passes too."""
 
@@ -108,8 +125,8 @@ def _connection_url(connection: Any, path: str) -> tuple[str, str | None]:  # no
     tunnel = getattr(connection, "_tunnel_host", None)
     if tunnel:
         port = getattr(connection, "_tunnel_port", None)
-        return _url("https", tunnel, port, path), own
-    if path.startswith(("http://", "https://")):
+        return _url(scheme, tunnel, port, path), own
+    if _is_whole(path):
         return path, own  # a proxy is asked for a whole URL
     return _url(scheme, connection.host, connection.port, path if path != "*" else "/"), None
 
@@ -119,7 +136,10 @@ def _client_request(doors: Doors) -> Make:
 
     def make(original: Any) -> Any:  # noqa: ANN401
         def putrequest(self: Any, method: Any, url: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
-            target, through = _connection_url(self, str(url))
+            method, url = _plain_text(method), _plain_text(url)
+            if method.upper() == "CONNECT":  # the server is asked to connect to what it names
+                _refuse(doors["message"]("connect", url))
+            target, through = _connection_url(self, url)
             with exchange(doors, (operation_of_method(method),), target, through):
                 return original(self, method, url, *args, **kwargs)
 
@@ -155,10 +175,9 @@ def _pool_urlopen(doors: Doors) -> Make:
     def make(original: Any) -> Any:  # noqa: ANN401
         def urlopen(self: Any, method: Any, url: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
             proxy = getattr(self, "proxy", None)
-            if str(url).startswith(("http://", "https://")):
-                target = str(url)
-            else:
-                target = _url(self.scheme, self.host, self.port, str(url))
+            method, url = _plain_text(method), _plain_text(url)
+            own = _url(self.scheme, self.host, self.port, url)
+            target = url if _is_whole(url) else own
             through = None if proxy is None else _authority(proxy.host, proxy.port)
             with exchange(doors, (operation_of_method(method),), target, through):
                 return original(self, method, url, *args, **kwargs)

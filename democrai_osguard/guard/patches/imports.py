@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 SENSITIVE = ("ctypes", "_ctypes", "cffi", "_cffi_backend")
+_BEHIND_STAND_INS = (*SENSITIVE, "_tkinter")
 _doors: dict[str, Any] = {}
 
 
@@ -143,7 +144,7 @@ def import_patches(doors: Mapping[str, Any]) -> tuple[Replacement, ...]:
 
 def replace_sensitive(modules: dict[str, Any]) -> None:
     """Put stand-ins in the place of sensitive modules that are loaded already."""
-    for name in SENSITIVE:
+    for name in _BEHIND_STAND_INS:
         module = sys.modules.get(name)
         if module is None or isinstance(module, StandIn):
             continue

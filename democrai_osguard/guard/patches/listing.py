@@ -74,20 +74,21 @@ class Listing(chain):  # type: ignore[type-arg] # of entries
         """Do nothing: the folder is closed already."""
 
 
-def scandir_wrapper(door: Any, original: Any) -> Callable[..., Any]:  # noqa: ANN401
+def scandir_wrapper(door: Any) -> Callable[..., Any]:  # noqa: ANN401
     """Return what stands for `os.scandir`."""
-    with original("/") as probe:
-        plain_type = type(probe)
+    is_link = os.DirEntry.is_symlink
 
     def scandir(path: Any = None) -> Any:  # noqa: ANN401
         if path.__class__ is not str:
             path = plain(path)
         answer = door(path)
-        if isinstance(answer, BaseException):
-            raise as_error(answer) from None
-        if isinstance(answer, plain_type):
+        if answer.__class__ is not tuple:
+            if isinstance(answer, BaseException):
+                raise as_error(answer) from None
             return answer
-        with answer[0] as entries:
+        entries = list(answer[0])  # which closes the folder
+        if any(map(is_link, entries)):
             return Listing([LinkEntry(e) if e.is_symlink() else e for e in entries])
+        return Listing(entries)
 
     return scandir

@@ -30,10 +30,15 @@ _LABELS = {
 }
 
 
-def _entry(doors: Mapping[str, Any], label: str) -> Callable[[Any], Any]:
+# Other roots, other mounts, a file that the interpreter writes by itself: paths lose their meaning.
+_NEVER = (("posix", "chroot"), ("posix", "setns"), ("posix", "unshare"))
+_NEVER_OF_SYS = ("sys", "activate_stack_trampoline")
+
+
+def _entry(doors: Mapping[str, Any], label: str, judge: str = "starting") -> Callable[[Any], Any]:
     def make(original: Any) -> Any:  # noqa: ANN401
         def entry(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
-            answer = doors["starting"](label)
+            answer = doors[judge](label)
             if answer is not None:
                 raise as_error(answer) from None
             return original(*args, **kwargs)
@@ -140,5 +145,8 @@ def process_patches(doors: Mapping[str, Any]) -> tuple[Replacement, ...]:
         "forkpty": _fork(doors, "forkpty"),
     }
     rows += [Replacement("posix", name, make, everywhere=True) for name, make in makers.items()]
+    for owner, name in (*_NEVER, _NEVER_OF_SYS):
+        label = f"{'os' if owner == 'posix' else owner}.{name}"
+        rows.append(Replacement(owner, name, _entry(doors, label, "never"), everywhere=True))
     rows.append(Replacement("_posixsubprocess", "fork_exec", _fork_exec(doors), everywhere=True))
     return tuple(rows)

@@ -39,14 +39,14 @@ def plain_address(address: Any) -> Any:  # noqa: ANN401
 
 
 def _connect(doors: Mapping[str, Any]) -> Callable[[Any], Any]:
-    token, watching = doors["token"], doors["watching"]
+    judge, token, watching = doors["connect"], doors["token"], doors["watching"]
 
     def make(original: Any) -> Any:  # noqa: ANN401
         def connect(self: Any, address: Any) -> Any:  # noqa: ANN401
             if token(None) is None and not watching():
                 return original(self, address)
             address = plain_address(address)
-            answer = doors["connect"](_family(self), address)
+            answer = judge(_family(self), address)
             if answer is not None:
                 raise as_error(answer) from None
             return original(self, address)
@@ -100,7 +100,8 @@ def _getaddrinfo(doors: Mapping[str, Any]) -> Callable[[Any], Any]:
         def getaddrinfo(host: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
             if token(None) is None and not watching():
                 return original(host, *args, **kwargs)
-            host = plain_address(host) if host is not None else None
+            if host is not None and host.__class__ is not str:
+                host = plain_address(host)
             found = original(host, *args, **kwargs)
             if host is not None and found[0][4][0] != host:  # an address needs no memory
                 doors["looked_up"](host, [item[4][0] for item in found if len(item[4]) > 1])

@@ -93,6 +93,23 @@ def _first_bound(doors: Mapping[str, Any], position: int) -> Callable[[Any], Any
     return make
 
 
+def _all_bound(doors: Mapping[str, Any]) -> Callable[[Any], Any]:
+    """Return a maker of functions that tie every argument by keyword to the active guard."""
+
+    def make(original: Any) -> Any:  # noqa: ANN401
+        def register(**callbacks: Any) -> Any:  # noqa: ANN401
+            return original(
+                **{
+                    when: bound(doors, callback) if callable(callback) else callback
+                    for when, callback in callbacks.items()
+                }
+            )
+
+        return register
+
+    return make
+
+
 def _handler(doors: Mapping[str, Any]) -> Callable[[Any], Any]:
     def make(original: Any) -> Any:  # noqa: ANN401
         def signal(signalnum: Any, handler: Any) -> Any:  # noqa: ANN401
@@ -143,6 +160,7 @@ def thread_patches(doors: Mapping[str, Any]) -> tuple[Replacement, ...]:
         Replacement("asyncio.events:Handle", "__init__", _stamped(doors)),
         Replacement("asyncio.events:Handle", "_run", _noted(doors)),
         Replacement("atexit", "register", _first_bound(doors, 0), everywhere=True),
+        Replacement("posix", "register_at_fork", _all_bound(doors), everywhere=True),
         Replacement("weakref:finalize", "__init__", _first_bound(doors, 2)),
         Replacement("_signal", "signal", _handler(doors), everywhere=True),
     )

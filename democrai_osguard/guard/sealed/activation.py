@@ -84,9 +84,8 @@ def _from_policy(policy: SimpleNamespace) -> dict[str, Any]:
 
 def _memories() -> dict[str, Any]:
     """Return what an activation remembers, empty: see where each is filled."""
-    known: dict[str, Any] = {"seen": {}, "fresh": set(), "named": set(), "change": -1, "until": 0.0}
-    known["until_asked"] = 0.0
-    return known | {"answers": {}, "places": {}, "reached": {}, "names": {}}
+    kept = ("seen", "answers", "places", "reached", "names")
+    return {name: {} for name in kept} | {"until_asked": 0.0}
 
 
 def _imports(own: frozenset[str], policy: SimpleNamespace, outer: State | None) -> frozenset[str]:
@@ -196,6 +195,7 @@ def bypass(frame: FrameType) -> object:
         core.unguarded(around, NOTE[1], info_of(around), place)
     state = SimpleNamespace(**vars(around))
     state.bypass, state.token = True, core.new_token()
+    state.opener, state.around = _runner(caller), around
     return _open(state, caller)
 
 

@@ -83,7 +83,7 @@ def consult(  # noqa: PLR0913 - the call's own parameters
 
 
 def remember(state: State, key: object, answer: Warning | None) -> Warning | None:
-    """Keep an answer, but never a failure to find out. `core.forget` drops it in time."""
+    """Keep an answer, but never a failure to find out. `core.timely` drops it in time."""
     if answer is None or answer.args[0] != "sandbox_external_access_check_failed":
         if len(state.answers) > _ROOM:
             state.answers.clear()

@@ -8,7 +8,7 @@ code that was loaded under a guard, brings its state along.
 from __future__ import annotations
 
 from _thread import LockType, allocate_lock, get_ident
-from contextvars import Context, ContextVar
+from contextvars import Context, ContextVar, copy_context
 from gc import disable as stop_collecting
 from gc import enable as start_collecting
 from gc import isenabled as collecting
@@ -31,11 +31,15 @@ LOOP_THREADS: set[int] = set()  # threads whose event loop has run guarded work
 MARKED: dict[str, LockType] = {}  # files whose code was loaded under a guard
 WATCH: list[bool] = []  # filled while any of the three above has something to look for
 EXPECTED: dict[int, bool] = {}  # threads in which `here` is about to look
+# Paths that were judged a moment ago, by token, each with the count of changes at which it was:
+# to be read, and to be looked at by name. See `opening.keep`.
+FRESH: dict[LockType, dict[str, int]] = {}
+NAMED: dict[LockType, dict[str, int]] = {}
 HERE: list[CodeType] = []  # the code of `here`, from installation on
 UNGUARDED: list[CodeType] = []  # and of `unguarded`
 HANDLE_RUN: list[CodeType] = []  # asyncio's frame that runs a callback in its own context
 ANSWERED: list[bool] = []  # filled while somebody answers about approvals
-REMEMBER_SECONDS = 0.5  # and then no answer is older; the service's own memory comes on top
+REMEMBER_SECONDS = 0.4  # and then no answer is older; the service's own memory comes on top
 TRUSTED_ROOTS: list[tuple[str, ...]] = [()]
 
 get = VAR.get
@@ -60,22 +64,44 @@ def new_token() -> LockType:
 def current() -> State | None:
     """Return the state that holds for the calling code, None where no guard does."""
     token = get(MISSING)
+    # The type first, as in `state_of`: this is asked so often that it does without the call.
+    if type(token) is LockType:
+        state = STATES.get(token, CLOSED)
+        if state.bypass:
+            return in_bypass(state)
+        return timely(state) if ANSWERED else state
     if token is MISSING:
         return on_stack() if WATCH else None
-    state = state_of(token)
-    if state.bypass:
-        return marked_on_stack()
+    return CLOSED
+
+
+def in_bypass(state: State) -> State | None:
+    """Return what holds where the runtime's own code acts: it must be there, on the stack.
+
+    An exception that comes out of nowhere, from a signal, can break off a bypass before the code
+    that opened it is able to close it. The guard around it holds again then.
+    """
+    if state.opener is not None and not _is_on_stack(state.opener):
+        return timely(state.around)
+    return marked_on_stack()
+
+
+def _is_on_stack(wanted: FrameType) -> bool:
+    frame = here()
+    while frame is not None and frame is not wanted:
+        frame = frame.f_back
+    return frame is not None
+
+
+def timely(state: State) -> State:
+    """Return a state that remembers no answer of people's for longer than it may."""
     if ANSWERED and monotonic() >= state.until_asked:
-        forget(state)
+        # New ones: another thread may be reading the old.
+        state.answers, state.places, state.reached, state.seen = {}, {}, {}, {}
+        FRESH.pop(state.token, None)
+        NAMED.pop(state.token, None)
+        state.until_asked = monotonic() + REMEMBER_SECONDS
     return state
-
-
-def forget(state: State) -> None:
-    """Let what people may have decided anew be asked again, now and after a while."""
-    # New ones: another thread may be reading the old.
-    state.answers, state.places, state.reached, state.seen = {}, {}, {}, {}
-    state.fresh, state.named = set(), set()
-    state.until_asked = monotonic() + REMEMBER_SECONDS
 
 
 def state_of(token: object) -> State:
@@ -144,10 +170,7 @@ def marked_on_stack() -> State | None:
             return None  # what is beneath our own call asked for it, and does not do it
         token = MARKED.get(frame.f_code.co_filename)
         if token is not None:
-            state = state_of(token)
-            if ANSWERED and monotonic() >= state.until_asked:
-                forget(state)
-            return state
+            return timely(state_of(token))
         frame = frame.f_back
     return None
 
@@ -209,13 +232,14 @@ def shielded(
 def unguarded(state: State, function: Callable[..., Any], *args: Any) -> Any:  # noqa: ANN401
     """Call the runtime's own code as if no guard were active."""
     free = SimpleNamespace(**vars(state))
-    free.bypass, free.token = True, new_token()
-    STATES[free.token] = free
-    before = VAR.set(free.token)
+    free.bypass, free.token, free.opener = True, new_token(), None
+    # In a context of its own: whatever breaks this off, the caller's has never been changed.
+    context = copy_context()
+    context.run(VAR.set, free.token)
     try:
-        return function(*args)
+        STATES[free.token] = free
+        return context.run(function, *args)
     finally:
-        VAR.reset(before)
         STATES.pop(free.token, None)
 
 
@@ -223,8 +247,10 @@ def sweep(closed: list[LockType]) -> None:
     """Forget states whose guard was left and whose token nobody carries any more."""
     for token in closed[:]:
         # The table's key, its value's `token`, this list's entry and the copy's.
-        if getrefcount(token) <= _SPARE_REFERENCES + 3:
-            STATES.pop(token, None)
+        own = 3 + (token in FRESH) + (token in NAMED)
+        if getrefcount(token) <= _SPARE_REFERENCES + own:
+            for table in (STATES, FRESH, NAMED):
+                table.pop(token, None)
             closed.remove(token)
 
 
@@ -243,10 +269,6 @@ CLOSED = SimpleNamespace(
     runtime={},
     policy=None,
     seen={},
-    fresh=set(),
-    named=set(),
-    change=-1,
-    until=0.0,
     until_asked=0.0,
     answers={},
     places={},

@@ -8,13 +8,24 @@ from democrai_osguard.guard.sealed.answers import refusal
 from democrai_osguard.guard.sealed.core import State, current, text_of
 
 OWNED = "DEMOCRAI_"
+# Libraries of this process read these at any time, and load native code, or ask for another name.
+LOADERS = frozenset(
+    {
+        "GCONV_PATH",
+        "HOSTALIASES",
+        "LOCPATH",
+        "OPENSSL_CONF",
+        "OPENSSL_ENGINES",
+        "OPENSSL_MODULES",
+    }
+)
 LIVE: list[dict[bytes, bytes]] = [{}]  # the dict inside os.environ, from installation on
 
 
 def about_variable(state: State, name: object) -> Warning | None:
-    """Return the refusal of a change to a variable of the runtime."""
+    """Return the refusal of a change to a variable of the runtime, or of native libraries."""
     text = text_of(name)
-    if text is None or text.startswith(OWNED):
+    if text is None or text.startswith(OWNED) or text in LOADERS:
         return refusal(state, "sandbox_env_denied", None, text or "an odd name")
     return None
 

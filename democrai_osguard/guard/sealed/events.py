@@ -5,7 +5,7 @@ from __future__ import annotations
 from posix import readlink
 from typing import Any
 
-from democrai_osguard.guard.sealed.answers import about_path, refusal
+from democrai_osguard.guard.sealed.answers import ASK, about_path, covered, refusal
 from democrai_osguard.guard.sealed.core import State, current, text_of
 from democrai_osguard.guard.sealed.files import there
 from democrai_osguard.guard.sealed.opening import (
@@ -13,6 +13,7 @@ from democrai_osguard.guard.sealed.opening import (
     O_CREAT,
     O_NOFOLLOW,
     O_RDWR,
+    O_WRONLY,
     as_refusal,
     check,
     exists,
@@ -21,6 +22,7 @@ from democrai_osguard.guard.sealed.opening import (
 from democrai_osguard.guard.sealed.paths import absolute, resolve
 
 ODD = "a path that is neither text nor bytes"
+PAST_WRAPPER = "it is opened by C code, past `open`, where names can change"
 _STANDARD = 2  # 0, 1 and 2 are everybody's
 
 
@@ -53,17 +55,27 @@ def event_database(state: State, database: object) -> Warning | None:
         return refusal(state, "sandbox_filesystem_denied", "read", ODD)
     if text in {"", ":memory:"}:
         return None
-    reads_only = False
+    mode = None
     if text.startswith("file:"):
         path, _, query = text[5:].partition("#")[0].partition("?")
-        if "mode=memory" in query or path in {"", ":memory:"}:
+        mode = _mode(query)
+        if mode == "memory" or path in {"", ":memory:"}:
             return None
-        reads_only = "mode=ro" in query.split("&") or "immutable=1" in query.split("&")
         text = _unescaped(path)
     answer = event_path(state, "read", text, follow=True)
-    if answer is None and not reads_only:
+    if answer is None and mode != "ro":
         answer = event_path(state, "write", text, follow=True)
     return answer
+
+
+def _mode(query: str) -> str | None:
+    """Return the one mode that a URI asks for; None where it asks for none, or for several."""
+    modes = [
+        value
+        for name, _, value in (part.partition("=") for part in query.split("&"))
+        if name == "mode"
+    ]
+    return modes[0] if len(modes) == 1 and "%" not in query else None
 
 
 def _unescaped(path: str) -> str:
@@ -94,14 +106,24 @@ def database(name: str) -> Warning | None:
     return None if state is None else event_database(state, name)
 
 
-def event_open(state: State, path: object, flags: object) -> Warning | None:
-    """Judge an `open` that no wrapper has seen: the hook's side."""
+def event_open(state: State, path: object, mode: object, flags: object) -> Warning | None:
+    """Judge an `open` that no wrapper has seen: the hook's side.
+
+    What C code opens by mode is reported without flags.
+    """
     number = flags if type(flags) is int else O_RDWR | O_CREAT
+    if type(mode) is str and not number & O_ACCMODE:
+        number |= _flags_of(mode)
     try:
         _judge_event(state, path, number)
     except Warning as answer:
         return as_refusal(answer, state)
     return None
+
+
+def _flags_of(mode: str) -> int:
+    flags = O_RDWR if "+" in mode else O_WRONLY if set(mode) & set("wax") else 0
+    return flags | O_CREAT if set(mode) & set("wax") else flags
 
 
 def _judge_event(state: State, path: object, flags: int) -> None:
@@ -116,7 +138,11 @@ def _judge_event(state: State, path: object, flags: int) -> None:
         follow = not flags & O_NOFOLLOW
         place = resolve(absolute(text), follow=follow)
         present = not flags & O_CREAT or exists(place)
-        check(state, needed(flags, exists=present), place)
+        operations = needed(flags, exists=present)
+        check(state, operations, place)
+        # By now a thread may have put a link there, and nobody looks at what is opened here.
+        if ASK or covered(state.roots.get("create", frozenset()), place):
+            raise refusal(state, "sandbox_filesystem_denied", operations[0], place, PAST_WRAPPER)
 
 
 def _judge_descriptor(state: State, descriptor: int, flags: int) -> None:

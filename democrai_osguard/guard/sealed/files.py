@@ -8,26 +8,36 @@ from __future__ import annotations
 
 from _thread import get_ident
 from posix import close, lstat, readlink, scandir
+from time import monotonic, sleep
 from typing import Any
 
-from democrai_osguard.guard.sealed.core import State, current
+from democrai_osguard.guard.sealed.answers import refusal
+from democrai_osguard.guard.sealed.core import FRESH, State, current
 from democrai_osguard.guard.sealed.opening import (
-    PASSES,
     beside,
     check,
     exact,
     handed_out,
+    is_fresh,
     keep,
-    known,
     pinned,
 )
-from democrai_osguard.guard.sealed.paths import CHANGES, absolute, moving, resolve
+from democrai_osguard.guard.sealed.paths import (
+    CHANGES,
+    MOVES,
+    UNTIL,
+    absolute,
+    moving,
+    resolve,
+    settled,
+)
 
 ORIGINALS: dict[str, Any] = {}
+ACTING: dict[int, str] = {}  # the event of what each thread is about to do, already judged
 # What a row says about one argument: operation, position, keyword, how it is resolved.
 Touch = tuple[str, int, str, str]
 EVENTS = {"unlink": "os.remove", "replace": "os.rename", "lchown": "os.chown"}  # by another name
-_ROOM = 8192
+_ATTEMPTS, _PAUSE = 2000, 0.001  # how often, and how long, a listing waits for others' renames
 _MOVES = frozenset({"rename", "replace", "link", "symlink", "chdir", "rmdir"})
 
 
@@ -137,11 +147,11 @@ def _pin(place: str, how: str, pins: list[int], *, by_name: bool) -> str:
 
 def _passed(event: str, original: Any, values: list[Any], named: dict[str, Any]) -> object:  # noqa: ANN401
     ident = get_ident()
-    PASSES[ident] = event, False
     try:
+        ACTING[ident] = event
         return original(*values, **named)
     finally:
-        PASSES.pop(ident, None)
+        ACTING.pop(ident, None)
 
 
 def _dir_fd(named: dict[str, Any], keyword: str) -> int | None:
@@ -168,21 +178,50 @@ def listing(path: Any) -> object:  # noqa: ANN401
     state = current()
     if state is None:
         return scandir() if path is None else scandir(path)
-    ident = get_ident()
     try:
-        if path is not None:
-            exact(path)
+        paths, change = FRESH.get(state.token), CHANGES[0]
+        if (
+            paths is not None
+            and type(path) is str
+            and paths.get(path) == change
+            and monotonic() < UNTIL[0]
+        ):
+            found = _scanned(path)
+            if change == CHANGES[0]:
+                return (found,)
+            found.close()
+        if path is None:
+            path = "."
+        exact(path)
         if type(path) is int:
             _judged(state, "read", path, "plain", {}, "path", library=False, pins=[])
-        else:
-            path = "." if path is None else path
-        if type(path) is not int and not known(state, state.fresh, path):
-            change = CHANGES[0]
-            check(state, ("read",), resolve(absolute(path)))
-            keep(state, state.fresh, path, change)
-        PASSES[ident] = "os.scandir", False
-        return (scandir(path),)
+            return (_scanned(path),)
+        return (_settled_listing(state, path),)
     except BaseException as error:  # noqa: BLE001 - handed on without our frames
         return handed_out(error, state)
+
+
+def _settled_listing(state: State, path: str | bytes) -> object:
+    """List a folder that was judged, at a moment when nothing is being renamed."""
+    for _ in range(_ATTEMPTS):
+        change = settled()
+        if not is_fresh(state, path, change):
+            place = resolve(absolute(path))
+            check(state, ("read",), place)
+            keep(state, FRESH, path, place, change)
+        found = _scanned(path)
+        if change == CHANGES[0] and not MOVES[0]:
+            return found
+        found.close()
+        sleep(_PAUSE)
+    text = path if isinstance(path, str) else path.decode("utf-8", "surrogateescape")
+    raise refusal(state, "sandbox_filesystem_denied", "read", text, "it keeps changing")
+
+
+def _scanned(path: Any) -> Any:  # noqa: ANN401
+    ident = get_ident()
+    try:
+        ACTING[ident] = "os.scandir"
+        return scandir(path)
     finally:
-        PASSES.pop(ident, None)
+        ACTING.pop(ident, None)

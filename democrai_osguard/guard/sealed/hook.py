@@ -6,7 +6,7 @@ One table maps each event to its judge. Events that a wrapper has already judged
 from __future__ import annotations
 
 from _socket import socket as raw_socket
-from _thread import get_ident
+from _thread import LockType, get_ident
 from collections.abc import Callable
 from types import CodeType
 from typing import TYPE_CHECKING, Any
@@ -15,15 +15,18 @@ from democrai_osguard.guard.sealed import environment, events, imports, network,
 from democrai_osguard.guard.sealed.activation import RUNTIME_FILES
 from democrai_osguard.guard.sealed.answers import noted, refusal
 from democrai_osguard.guard.sealed.core import (
+    ANSWERED,
+    MISSING,
+    STATES,
     State,
     current,
+    get,
     here,
     is_own_look,
     mark,
     text_of,
     unguarded,
 )
-from democrai_osguard.guard.sealed.opening import PASSES
 from democrai_osguard.guard.sealed.threads import STARTING
 
 if TYPE_CHECKING:
@@ -38,33 +41,26 @@ SEALED = "democrai_osguard sealed"  # a name in the namespaces whose frames nobo
 GENUINE: list[Callable[[CodeType], bool]] = []  # whether code is what its file says
 _holds = dict.__contains__
 _family = raw_socket.family.__get__
+# Families and types that are judged where they connect: unix, IPv4 and IPv6; stream and datagram.
+_USUAL_SOCKETS = frozenset((family, kind) for family in (1, 2, 10) for kind in (1, 2))
 _reading: set[int] = set()  # threads in which we look at a traceback ourselves
 _INJECTS_INPUT = frozenset({0x5412, 0x541C})  # TIOCSTI, TIOCLINUX
 
 
 def judge(event: str, args: Args) -> Warning | None:
     """Return the refusal of an event, None where it may go on."""
-    if PASSES and _has_passed(event, args):
-        return None
     if event == "sys._getframe":
         if is_own_look(args[0]):
             return None
     elif event == "object.__getattr__" and args[1] not in FRAME_ATTRIBUTES:
         answer = _protected_function(args) if args[1] in FUNCTION_ATTRIBUTES else None
         return answer if answer is None else noted(answer)
-    state = current()
+    token = get(MISSING)
+    state = STATES.get(token) if type(token) is LockType else None
+    if state is None or state.bypass or ANSWERED:
+        state = current()
     answer = None if state is None else JUDGES[event](state, args)
     return answer if answer is None else noted(answer)
-
-
-def _has_passed(event: str, args: Args) -> bool:
-    """Tell whether a wrapper has judged exactly this and is about to do it."""
-    passed = PASSES.get(get_ident())
-    if passed is None:
-        return False
-    if event == "open":
-        return passed[0] is args[0] and passed[1] == bool(args[2] & 3)
-    return passed[0] == event
 
 
 def _path(operation: str, *, follow: bool = True, position: int = 0) -> Judge:
@@ -106,8 +102,8 @@ def _frames(state: State, args: Args) -> Warning | None:
 
 
 def _frame_of(traceback: Any, ident: int) -> FrameType | None:  # noqa: ANN401
-    _reading.add(ident)
     try:
+        _reading.add(ident)  # in here: an exception from a signal must not leave the note behind
         return traceback.tb_frame  # type: ignore[no-any-return]
     finally:
         _reading.discard(ident)
@@ -201,13 +197,16 @@ def _variable(state: State, args: Args) -> Warning | None:
 
 
 def _new_socket(state: State, args: Args) -> Warning | None:
+    if type(args[0]) is not raw_socket and args[1:3] in _USUAL_SOCKETS:
+        return None
     return network.new_socket(state, args[0], args[1], args[2], raw_socket)
 
 
 def _address(state: State, args: Args) -> Warning | None:
-    if args[1] is None:
+    family, address = _family(args[0]), args[1]
+    if address is None or network.was_reached(state, family, address):
         return None
-    return network.about_address(state, _family(args[0]), args[1])
+    return network.about_address(state, family, address)
 
 
 def _bind(state: State, args: Args) -> Warning | None:
@@ -216,7 +215,15 @@ def _bind(state: State, args: Args) -> Warning | None:
 
 def _lookup(state: State, args: Args) -> Warning | None:
     host = args[0][0] if type(args[0]) is tuple else args[0]
+    if type(host) is str and host in state.places:
+        return None
     return network.lookup(state, host)
+
+
+def _reverse(state: State, args: Args) -> Warning | None:
+    """Judge the look-up of an address: its name is asked from whoever answers for the address."""
+    host = args[0][0] if type(args[0]) is tuple else args[0]
+    return network.reverse(state, host)
 
 
 def _ioctl(state: State, args: Args) -> Warning | None:
@@ -236,7 +243,7 @@ _WRITE_NAME = _path("modify", follow=False)
 _READ = _path("read")
 
 JUDGES: dict[str, Judge] = {
-    "open": lambda state, args: events.event_open(state, args[0], args[2]),
+    "open": lambda state, args: events.event_open(state, args[0], args[1], args[2]),
     "os.listdir": _READ,
     "os.scandir": _READ,
     "os.chdir": _READ,
@@ -289,8 +296,8 @@ JUDGES: dict[str, Judge] = {
     "socket.bind": _bind,
     "socket.getaddrinfo": _lookup,
     "socket.gethostbyname": _lookup,
-    "socket.gethostbyaddr": _lookup,
-    "socket.getnameinfo": _lookup,
+    "socket.gethostbyaddr": _reverse,
+    "socket.getnameinfo": _reverse,
     "gc.get_objects": _never("gc.get_objects"),
     "gc.get_referrers": _never("gc.get_referrers"),
     "gc.get_referents": _never("gc.get_referents"),

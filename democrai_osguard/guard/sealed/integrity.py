@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from ipaddress import IPv4Network, IPv6Network
 from operator import is_
+from sys import modules
 from types import FunctionType, ModuleType
 from typing import Any
 
 # A namespace, the names in it, and what each stood for.
 _SNAPSHOTS: list[tuple[Any, tuple[str, ...], tuple[Any, ...]]] = []
 _CONTAINERS: list[tuple[Any, Any]] = []
+_LOADED: dict[str, ModuleType] = {}  # public modules by name
 _MAPPINGS: list[tuple[dict[str, Any], dict[str, Any]]] = []
 _PUBLIC: list[tuple[Any, tuple[str, ...], tuple[Any, ...]]] = []
 
@@ -53,13 +55,14 @@ def _same(space: Any, names: tuple[str, ...], values: tuple[Any, ...]) -> bool: 
     return all(map(is_, map(space.get, names), values))
 
 
-def watch_over(modules: list[ModuleType]) -> None:
+def watch_over(own: list[ModuleType]) -> None:
     """Remember the names in public modules, and in their classes, that `repair` restores."""
-    for module in modules:
+    for module in own:
+        _LOADED[module.__name__] = module
         _PUBLIC.append((module, *_functions(module)))
-        own = (value for value in vars(module).values() if isinstance(value, type))
+        classes = (value for value in vars(module).values() if isinstance(value, type))
         _PUBLIC.extend(
-            (value, *_functions(value)) for value in own if value.__module__ == module.__name__
+            (value, *_functions(value)) for value in classes if value.__module__ == module.__name__
         )
 
 
@@ -69,13 +72,14 @@ def watch_mapping(mapping: dict[str, Any]) -> None:
 
 
 def _functions(owner: Any) -> tuple[tuple[str, ...], tuple[Any, ...]]:  # noqa: ANN401
-    kinds = (FunctionType, type, classmethod, property, staticmethod, ModuleType)
+    kinds = (FunctionType, type, classmethod, property, staticmethod, ModuleType, dict)
     names = {name: value for name, value in vars(owner).items() if isinstance(value, kinds)}
     return tuple(names), tuple(names.values())
 
 
 def repair() -> bool:
     """Put back what guarded code replaced among the guard's own names; tell whether it had to."""
+    modules.update(_LOADED)  # whoever imports one of them again gets the one that acts
     changed = [row for row in _PUBLIC if not _same(vars(row[0]), row[1], row[2])]
     for owner, names, values in changed:
         for name, value in zip(names, values, strict=True):

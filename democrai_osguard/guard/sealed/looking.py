@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 from posix import access as os_access
-from posix import lstat, stat
+from posix import close, lstat, stat, stat_result
 from stat import S_ISLNK
+from time import monotonic
 from typing import Any
 
 from democrai_osguard.guard.sealed.answers import about_path
-from democrai_osguard.guard.sealed.core import MISSING, WATCH, State, current, get
-from democrai_osguard.guard.sealed.opening import beside, check, exact, handed_out, keep, known
-from democrai_osguard.guard.sealed.paths import CHANGES, absolute, near, resolve
+from democrai_osguard.guard.sealed.core import MISSING, NAMED, WATCH, State, current, get
+from democrai_osguard.guard.sealed.opening import beside, check, exact, handed_out, keep, pinned
+from democrai_osguard.guard.sealed.paths import (
+    CHANGES,
+    MOVES,
+    UNTIL,
+    absolute,
+    near,
+    resolve,
+    settled,
+)
 
 _ROOM = 8192
 
 
 def quick_stat(path: Any) -> object:  # noqa: ANN401
     """Do what `os.stat(path)` does, as far as the active guard allows."""
-    token = get(MISSING)
-    state = current() if token is not MISSING or WATCH else None
+    state = current() if get(MISSING) is not MISSING or WATCH else None
     if state is None:
         return stat(path)
     try:
@@ -29,29 +37,48 @@ def quick_stat(path: Any) -> object:  # noqa: ANN401
                 if before == (found.st_dev, found.st_ino):
                     return found
             return _first_stat(state, path)
-        return _judged_stat(state, path, None, True, False)  # noqa: FBT003 - by position, as the door takes it
+        return _judged_stat(state, path)
     except BaseException as error:  # noqa: BLE001 - handed on without our frames
         return handed_out(error, state)
 
 
 def _first_stat(state: State, path: str) -> object:
     """Look at a path that is new here: what is no link is judged where it is, with one look."""
+    change = settled()
     place = near(absolute(path)) if path else None
     if place is None:
-        return _judged_stat(state, path, None, True, False)  # noqa: FBT003 - by position, as the door takes it
+        return _judged_stat(state, path)
     try:
         found = lstat(place)
     except OSError as error:
         check(state, ("read",), place)
         error.filename = path
         raise
-    if S_ISLNK(found.st_mode):
-        return _judged_stat(state, path, None, True, False)  # noqa: FBT003 - by position, as the door takes it
+    if S_ISLNK(found.st_mode) or change != CHANGES[0] or MOVES[0]:
+        return _judged_stat(state, path)
     check(state, ("read",), place)
-    if len(state.seen) > _ROOM:
-        state.seen.clear()
-    state.seen[path] = found.st_dev, found.st_ino
-    return found
+    return _seen(state, path, found)
+
+
+def quick_lstat(path: Any) -> object:  # noqa: ANN401
+    """Do what `os.lstat(path)` does, as far as the active guard allows."""
+    state = current()
+    if state is None:
+        return lstat(path)
+    try:
+        paths, change = NAMED.get(state.token), CHANGES[0]
+        if (
+            paths is not None
+            and type(path) is str
+            and paths.get(path) == change
+            and monotonic() < UNTIL[0]
+        ):
+            found = lstat(path)
+            if change == CHANGES[0]:
+                return found
+        return _judged_stat(state, path, follow=False)
+    except BaseException as error:  # noqa: BLE001 - handed on without our frames
+        return handed_out(error, state)
 
 
 def stat_call(path: Any, dir_fd: Any, follow: Any, library: bool) -> object:  # noqa: ANN401, FBT001 - as the caller passed it
@@ -60,37 +87,52 @@ def stat_call(path: Any, dir_fd: Any, follow: Any, library: bool) -> object:  # 
     if state is None:
         return stat(path, dir_fd=dir_fd, follow_symlinks=follow)
     try:
-        if dir_fd is None and not follow and type(path) is str:
-            return _judged_lstat(state, path)
-        return _judged_stat(state, path, dir_fd, bool(follow), library)
+        exact(path)
+        if type(path) is int:
+            return stat(path, dir_fd=dir_fd, follow_symlinks=follow)
+        given = path if dir_fd is None else beside(state, path, dir_fd, library=library)
+        return _judged_stat(state, given, follow=bool(follow))
     except BaseException as error:  # noqa: BLE001 - handed on without our frames
         return handed_out(error, state)
 
 
-def _judged_lstat(state: State, path: str) -> object:
-    if not known(state, state.named, path):
-        change = CHANGES[0]
-        found = _judged_stat(state, path, None, False, False)  # noqa: FBT003 - by position, as the door takes it
-        keep(state, state.named, path, change)
-        return found
-    return stat(path, follow_symlinks=False)
-
-
-def _judged_stat(state: State, path: Any, dir_fd: Any, follow: bool, library: bool) -> object:  # noqa: ANN401, FBT001 - as the caller passed it
+def _judged_stat(state: State, path: Any, *, follow: bool = True) -> object:  # noqa: ANN401
     exact(path)
     if type(path) is int or not path:
-        return stat(path, dir_fd=dir_fd, follow_symlinks=follow)
-    given = path if dir_fd is None else beside(state, path, dir_fd, library=library)
-    place = resolve(absolute(given), follow=follow)
+        return stat(path, follow_symlinks=follow)
+    change = settled()
+    place = resolve(absolute(path), follow=follow)
     check(state, ("read",), place)
     try:
         # The place holds no link any more; those of /proc lead to what has no name.
-        found = stat(place, follow_symlinks=follow and place.startswith("/proc/"))
+        through = follow and place.startswith("/proc/")
+        found = stat(place, follow_symlinks=through)
+        if not through and (change != CHANGES[0] or MOVES[0]):
+            found = _held_stat(place)  # somebody renames meanwhile
     except OSError as error:
         error.filename = path
         raise
-    if follow and dir_fd is None:
-        state.seen[path] = found.st_dev, found.st_ino
+    if not follow:
+        keep(state, NAMED, path, place, change)
+        return found
+    return _seen(state, path, found)
+
+
+def _held_stat(place: str) -> stat_result:
+    """Look at a normal path below its folder, which is held, so that nothing can lead elsewhere."""
+    folder, _, name = place.rpartition("/")
+    pin = pinned(folder or "/")
+    try:
+        return stat(f"/proc/self/fd/{pin}/{name}", follow_symlinks=False)
+    finally:
+        close(pin)
+
+
+def _seen(state: State, path: str | bytes, found: stat_result) -> stat_result:
+    """Remember which object a path has led to: where it leads there again, it is the judged one."""
+    if len(state.seen) > _ROOM:
+        state.seen.clear()
+    state.seen[path] = found.st_dev, found.st_ino
     return found
 
 

@@ -24,6 +24,7 @@ _FAMILIES = (AF_UNIX, AF_INET, AF_INET6)
 _KIND = 0xF  # the type of a socket without its flags
 _NETWORK = "network"
 _EXACT = frozenset({str, bytes, int})
+_ROOM = 4096
 
 _PASS: ContextVar[Any] = ContextVar("democrai_osguard_http")
 # What each pass is for, and the pass around it.
@@ -70,9 +71,8 @@ def _by_name(state: State, target: NetworkTarget) -> list[str]:
 
 def connect(family: int, address: Any) -> Warning | None:  # noqa: ANN401
     """Judge a socket that is about to reach an address."""
-    token = get(MISSING)
-    state = current() if token is not MISSING or WATCH else None
-    if state is None:
+    state = current()
+    if state is None or was_reached(state, family, address):
         return None
     try:
         return about_address(state, family, address)
@@ -86,7 +86,19 @@ def about_address(state: State, family: int, address: Any) -> Warning | None:  #
         return _about_unix(state, address)
     if family not in _INTERNET or not _is_plain(address):
         return refusal(state, "sandbox_network_denied", "connect", f"family {family}, oddly")
-    return None if address in state.reached else _about_endpoint(state, address)
+    return _about_endpoint(state, address)
+
+
+def was_reached(state: State, family: int, address: Any) -> bool:  # noqa: ANN401
+    """Tell whether exactly this host and port was judged, and allowed, in this activation."""
+    return (
+        family in _INTERNET
+        and type(address) is tuple
+        and len(address) == 2  # noqa: PLR2004 - host and port
+        and type(address[0]) is str
+        and type(address[1]) is int
+        and address in state.reached
+    )
 
 
 def _is_plain(address: Any) -> bool:  # noqa: ANN401
@@ -105,7 +117,10 @@ def _about_endpoint(state: State, address: tuple[Any, ...]) -> Warning | None:
         return None
     answer = about_network(state, "connect", endpoint(host, port))
     if answer is None:
-        state.places[host] = state.places[_plain_host(host)] = True
+        _may_be_looked_up(state, host)
+        _may_be_looked_up(state, _plain_host(host))
+        if len(state.reached) > _ROOM:
+            state.reached.clear()
         state.reached[address] = True
     return answer
 
@@ -134,13 +149,28 @@ def lookup(state: State, host: Any) -> Warning | None:  # noqa: ANN401
         return None
     name = _plain_host(host) if host else ""
     if not name or name == "localhost" or name in state.places or _is_address(name):
+        _may_be_looked_up(state, host)
         return None
     if any(place == name for place, _ in _passes()):
         return None
     if state.hosts is not None and intact() and state.hosts(name) and intact():
-        state.places[host] = True
+        _may_be_looked_up(state, host)
         return None
     return about_network(state, "connect", name)
+
+
+def reverse(state: State, host: Any) -> Warning | None:  # noqa: ANN401
+    """Judge the look-up of whom an address belongs to, which tells the address to strangers."""
+    name = _plain_host(_text(host))
+    if name == "localhost" or not _is_address(name):
+        return lookup(state, host)
+    return about_network(state, "connect", endpoint(name, 0))
+
+
+def _may_be_looked_up(state: State, host: str) -> None:
+    if len(state.places) > _ROOM:
+        state.places.clear()
+    state.places[host] = True
 
 
 def looked_up(host: Any, addresses: list[str]) -> None:  # noqa: ANN401
@@ -169,7 +199,8 @@ def _name(state: State, address: str, name: str) -> None:
 def http_begin(operations: tuple[str, ...], url: str, through: str | None) -> object:
     """Judge one HTTP exchange; return a pass for its connection, None without a guard.
 
-    Of several operations one is enough: a websocket is opened to read or to write.
+    Of several operations one is enough: a websocket is opened to read or to write. A proxy that
+    the exchange goes through is a connection like any other, beside the place that is asked for.
     """
     state = current()
     if state is None:
@@ -178,8 +209,10 @@ def http_begin(operations: tuple[str, ...], url: str, through: str | None) -> ob
     answers = [about_network(state, operation, url) for operation in operations]
     if all(answer is not None for answer in answers):
         return answers[0]
-    target = parse_network(url)
-    return _pass(*((str(target.host), target.port) if through is None else _place(through)))
+    if through is None:
+        return _pass(*_place(url))
+    answer = about_network(state, "connect", _text(through))
+    return _pass(*_place(through)) if answer is None else answer
 
 
 def http_end(handle: Any) -> None:  # noqa: ANN401

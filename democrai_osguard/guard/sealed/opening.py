@@ -7,7 +7,7 @@ and a new file is made under a folder that is held open and has been judged.
 from __future__ import annotations
 
 from _io import open as _io_open
-from _thread import get_ident
+from _thread import LockType, get_ident
 from errno import EEXIST, ENOENT
 from posix import close, fstat, ftruncate, lstat, readlink
 from posix import open as os_open
@@ -16,8 +16,22 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from democrai_osguard.guard.sealed.answers import about_path, noted, refusal
-from democrai_osguard.guard.sealed.core import MISSING, WATCH, State, current, get
-from democrai_osguard.guard.sealed.paths import CHANGES, MOVES, absolute, resolve
+from democrai_osguard.guard.sealed.core import (
+    FRESH,
+    MISSING,
+    State,
+    current,
+    get,
+    state_of,
+)
+from democrai_osguard.guard.sealed.paths import (
+    CHANGES,
+    MOVES,
+    UNTIL,
+    absolute,
+    resolve,
+    settled,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,25 +44,29 @@ O_NOFOLLOW, O_CLOEXEC, O_PATH = 0o400000, 0o2000000, 0o10000000
 O_DIRECTORY = 0o200000
 O_TMPFILE = 0o20000000
 _CAREFUL = O_WRONLY | O_RDWR | O_CREAT | O_TRUNC | O_PATH | O_NOFOLLOW
-_LIFETIME = 1.0  # seconds for which a path that was judged counts as known
 _ROOM = 4096
+_WRITES = frozenset("wax+")
 _EXACT = frozenset({str, bytes, int})
 _ATTEMPTS = 8  # a file that appears and vanishes that often while we look is an attack
 
-# What each thread is about to do, already judged: a path and whether it is written, or an event.
-PASSES: dict[int, tuple[str | bytes, bool]] = {}
+# The path that each thread is about to open, already judged, to read and to write. The hook takes
+# it out when it is opened: exactly this object, once. Noted inside `try` everywhere, so that no
+# exception from a signal leaves a note behind.
+READING: dict[int, str | bytes] = {}
+WRITING: dict[int, str | bytes] = {}
 
 
 def builtin_open(file: Any, mode: Any, rest: Any, closefd: Any, opener: Any) -> object:  # noqa: ANN401
     """Do what `open` does, as far as the active guard allows."""
-    token = get(MISSING)
-    state = current() if token is not MISSING or WATCH else None
+    state = current()
     if state is None:
         return io_open(file, mode, *rest, closefd, opener)
     try:
         exact(file)
-        if opener is not None or type(file) is int or type(mode) is not str:
+        if type(file) is int or type(mode) is not str:
             return io_open(file, mode, *rest, closefd, opener)
+        if opener is not None:
+            return _open_with(opener, file, mode, (*rest, closefd))
         if "r" in mode and "+" not in mode:
             return _open_to_read(state, file, mode, rest)
         return _open_to_write(state, file, mode, rest)
@@ -59,46 +77,46 @@ def builtin_open(file: Any, mode: Any, rest: Any, closefd: Any, opener: Any) -> 
 def _open_to_read(state: State, file: str | bytes, mode: str, rest: tuple[Any, ...]) -> object:
     """Open for reading: that changes nothing, so the object can be judged once it is open."""
     ident = get_ident()
-    change = _fresh(state, file)
-    PASSES[ident] = file, False
+    change = settled()
+    before = known(state, file, change)
     try:
+        READING[ident] = file
         opened = io_open(file, mode, *rest)
     finally:
-        del PASSES[ident]
-    if change != CHANGES[0]:
-        verified(state, opened.fileno(), ("read",), file, opened.close)
+        READING.pop(ident, None)
+    if not before or change != CHANGES[0]:
+        place = verified(state, opened.fileno(), ("read",), opened.close)
+        keep(state, FRESH, file, place, change)
     return opened
 
 
-def _fresh(state: State, path: str | bytes) -> int:
-    """Judge a path to be read; return the count of changes that must not have grown after.
-
-    It is -1 where what is opened must be looked at in any case: at the first time, while
-    something is being renamed, and where children may do so behind our back.
-    """
-    if known(state, state.fresh, path):
-        return CHANGES[0]
+def known(state: State, path: str | bytes, change: int) -> bool:
+    """Tell whether a path to be read was judged at this count of changes; if not, judge it."""
+    if is_fresh(state, path, change):
+        return True
     check(state, ("read",), resolve(absolute(path)))
-    return -1
+    return False
 
 
-def known(state: State, paths: set[str | bytes], path: str | bytes) -> bool:
-    """Tell whether a path was judged a moment ago, with nothing renamed since or just now."""
-    if state.change != CHANGES[0] or monotonic() > state.until:
-        state.change, state.until = CHANGES[0], monotonic() + _LIFETIME
-        state.fresh.clear()
-        state.named.clear()
-        return False
-    return path in paths and not MOVES[0]
+def is_fresh(state: State, path: str | bytes, change: int) -> bool:
+    """Tell whether a path was judged, to be read, at this count of changes."""
+    paths: dict[Any, int] | None = FRESH.get(state.token)
+    return paths is not None and paths.get(path) == change
 
 
-def keep(state: State, paths: set[str | bytes], path: str | bytes, change: int) -> None:
-    """Let a path count as known, unless something was renamed while it was judged and used."""
-    # Where children may rename behind our back, nothing counts as known.
-    if change == CHANGES[0] == state.change and not MOVES[0] and not state.subprocess:
+def keep(
+    state: State, table: dict[LockType, dict[Any, int]], path: str | bytes, place: str, change: int
+) -> None:
+    """Let a path be known for as long as the count stays at which it was judged.
+
+    Only one that is its own place is: relative paths, and links that lead through /proc, change
+    what they mean without a rename. Nothing is where children rename behind our back.
+    """
+    if type(path) is str and path == place and not (MOVES[0] or state.subprocess):
+        paths = table.setdefault(state.token, {})
         if len(paths) > _ROOM:
             paths.clear()
-        paths.add(path)
+        paths[path] = change
 
 
 def _open_to_write(state: State, file: str | bytes, mode: str, rest: tuple[Any, ...]) -> object:
@@ -107,30 +125,54 @@ def _open_to_write(state: State, file: str | bytes, mode: str, rest: tuple[Any, 
     def opener(path: str | bytes, flags: int) -> int:
         return open_judged(state, path, flags, 0o666)
 
-    PASSES[ident] = file, True
     try:
-        return io_open(file, mode, *rest, True, opener)  # noqa: FBT003 - by position, as the door takes it
+        WRITING[ident] = file
+        return io_open(file, mode, *rest, True, opener)  # noqa: FBT003 - `closefd`, which has no other value for a path
     finally:
-        PASSES.pop(ident, None)
+        WRITING.pop(ident, None)
+
+
+def quick_open(path: Any, flags: Any, mode: Any) -> object:  # noqa: ANN401
+    """Open for reading what was judged a moment ago; return None where that is not the case.
+
+    This is `os.open` as it is called most often, so it does without calls of our own.
+    """
+    token = get(MISSING)
+    if type(token) is not LockType or type(path) is not str or type(flags) is not int:
+        return None
+    paths = FRESH.get(token)
+    change = CHANGES[0]
+    if paths is None or paths.get(path) != change or flags & _CAREFUL or monotonic() > UNTIL[0]:
+        return None
+    try:
+        READING[get_ident()] = path
+        descriptor = os_open(path, flags, mode)
+        if change != CHANGES[0]:
+            verified(state_of(token), descriptor, ("read",))
+    except BaseException as error:  # noqa: BLE001 - handed on without our frames
+        READING.pop(get_ident(), None)
+        return handed_out(error, state_of(token))
+    return descriptor
+
+
+def _open_with(opener: Any, file: str | bytes, mode: str, rest: tuple[Any, ...]) -> object:  # noqa: ANN401
+    """Open by a function of the caller's, which is judged where that opens: the name is a name."""
+    table = WRITING if set(mode) & _WRITES else READING
+    try:
+        table[get_ident()] = file
+        return io_open(file, mode, *rest, opener)
+    finally:
+        table.pop(get_ident(), None)
 
 
 def os_open_call(path: Any, flags: Any, mode: Any, dir_fd: Any, library: bool) -> object:  # noqa: ANN401, FBT001 - as the caller passed it
     """Do what `os.open` does, as far as the active guard allows."""
-    token = get(MISSING)
-    state = current() if token is not MISSING or WATCH else None
+    state = current()
     if state is None:
         if dir_fd is None:
             return os_open(path, flags, mode)
         return os_open(path, flags, mode, dir_fd=dir_fd)
     try:
-        if (
-            type(path) is str
-            and path in state.fresh
-            and state.change == CHANGES[0]
-            and not (MOVES[0] or flags & _CAREFUL or dir_fd is not None)
-            and monotonic() < state.until
-        ):
-            return _open_known(state, path, flags, mode)
         exact(path)
         if dir_fd is not None:
             path = beside(state, path, dir_fd, library=library)
@@ -139,32 +181,16 @@ def os_open_call(path: Any, flags: Any, mode: Any, dir_fd: Any, library: bool) -
         return handed_out(error, state)
 
 
-def _open_known(state: State, path: str, flags: int, mode: int) -> int:
-    """Open for reading what was judged a moment ago; look at it if anything moved meanwhile."""
-    ident = get_ident()
-    PASSES[ident] = path, False
-    try:
-        descriptor = os_open(path, flags, mode)
-    finally:
-        del PASSES[ident]
-    if state.change != CHANGES[0]:
-        verified(state, descriptor, ("read",), path, None)
-    return descriptor
-
-
 def open_judged(state: State, path: str | bytes, flags: int, mode: int) -> int:
     """Return a descriptor of an object that the guard allows; raise a Warning where it does not."""
     if flags & _CAREFUL:
         return _open_carefully(state, path, flags, mode)
-    change = _fresh(state, path)
-    ident = get_ident()
-    PASSES[ident] = path, False
-    try:
-        descriptor = os_open(path, flags, mode)
-    finally:
-        del PASSES[ident]
-    if change != CHANGES[0]:
-        verified(state, descriptor, ("read",), path, None)
+    change = settled()
+    before = known(state, path, change)
+    descriptor = open_passed(path, flags, mode)
+    if not before or change != CHANGES[0]:
+        place = verified(state, descriptor, ("read",))
+        keep(state, FRESH, path, place, change)
     return descriptor
 
 
@@ -172,10 +198,9 @@ def verified(
     state: State,
     descriptor: int,
     operations: tuple[str, ...],
-    path: str | bytes | None,
-    shut: Callable[[], object] | None,
-) -> None:
-    """Judge the object behind a descriptor by its own name; close it where it is refused."""
+    shut: Callable[[], object] | None = None,
+) -> str:
+    """Judge the object behind a descriptor by its name, and return that; close what is refused."""
     try:
         place = readlink(f"/proc/self/fd/{descriptor}")
         if place.startswith("/"):
@@ -188,8 +213,7 @@ def verified(
         else:
             shut()
         raise
-    if path is not None:
-        keep(state, state.fresh, path, CHANGES[0])
+    return place
 
 
 def _open_carefully(state: State, path: str | bytes, flags: int, mode: int) -> int:
@@ -218,7 +242,7 @@ def _open_existing(
         raise OSError(EEXIST, "File exists", path)
     plain = flags & ~(O_TRUNC | O_CREAT)
     descriptor = open_passed(path if flags & O_NOFOLLOW else place, plain, 0)
-    verified(state, descriptor, operations, None, None)
+    verified(state, descriptor, operations)
     if flags & O_TRUNC and S_ISREG(fstat(descriptor).st_mode):
         ftruncate(descriptor, 0)
     return descriptor
@@ -245,15 +269,12 @@ def pinned(place: str) -> int:
 def open_passed(path: str | bytes, flags: int, mode: int) -> int:
     """Open what has been judged, past the hook."""
     ident = get_ident()
-    before = PASSES.get(ident)
-    PASSES[ident] = path, bool(flags & O_ACCMODE)
+    table = WRITING if flags & O_ACCMODE else READING
     try:
+        table[ident] = path
         return os_open(path, flags, mode)
     finally:
-        if before is None:
-            PASSES.pop(ident, None)
-        else:
-            PASSES[ident] = before
+        table.pop(ident, None)
 
 
 def needed(flags: int, *, exists: bool) -> tuple[str, ...]:

@@ -1,7 +1,8 @@
 """Where a path really leads: the same walk as `targets.filesystem`, remembered for a moment.
 
-What is remembered is where folders are. The guard's own links, renames and changes of directory
-drop it, and it lives no longer than a second in any case.
+What is remembered is where folders are, each with the count of changes at which it was seen. The
+guard's own links, renames and changes of directory raise the count, as does each second: what was
+seen at another count is not known. So a look that a rename overtook never counts.
 """
 
 from __future__ import annotations
@@ -13,11 +14,11 @@ from stat import S_ISDIR
 from time import monotonic
 
 LINK_LIMIT = 40
-_LIFETIME = 1.0  # seconds
+_LIFETIME = 0.4  # seconds
 _ROOM = 8192
-_FOLDERS: dict[str, str] = {}
-_born = [0.0]
+_FOLDERS: dict[str, tuple[str, int]] = {}
 CHANGES = [0]  # how often something changed where names lead
+UNTIL = [0.0]  # when the count grows by itself
 MOVES = [0]  # how many such calls are under way
 _PLAIN = pattern(r"(?:/[^/\0]+)+\Z").match
 _DOTS = pattern(r"/\.\.?(?:/|\Z)").search
@@ -28,8 +29,16 @@ _ANOTHER_PROCESS = pattern(
 
 def forget() -> None:
     """Drop what is remembered: something may lead elsewhere now."""
-    _FOLDERS.clear()
     CHANGES[0] += 1
+
+
+def settled() -> int:
+    """Return the count of changes as of now."""
+    now = monotonic()
+    if now > UNTIL[0]:
+        forget()
+        UNTIL[0] = now + _LIFETIME
+    return CHANGES[0]
 
 
 def moving(change: int) -> None:
@@ -66,14 +75,16 @@ def near(path: str) -> str | None:
 
 
 def _folder(path: str) -> str:
-    now = monotonic()
-    if now - _born[0] > _LIFETIME or len(_FOLDERS) > _ROOM:
-        _FOLDERS.clear()
-        _born[0] = now
+    change = settled()
     known = _FOLDERS.get(path)
-    if known is None:
-        known = _FOLDERS[path] = "" if path == "" else _walk(path, follow=True).rstrip("/")
-    return known
+    if known is not None and known[1] == change:
+        return known[0]
+    place = "" if path == "" else _walk(path, follow=True).rstrip("/")
+    if not MOVES[0]:
+        if len(_FOLDERS) > _ROOM:
+            _FOLDERS.clear()
+        _FOLDERS[path] = place, change
+    return place
 
 
 def _walk(path: str, *, follow: bool) -> str:

@@ -31,6 +31,14 @@ def starting(entry: str) -> Warning | None:
     return None if state is None else may_start(state, entry)
 
 
+def never(entry: str) -> Warning | None:
+    """Judge a call after which paths mean something else, or files are written behind our back."""
+    state = current()
+    if state is None:
+        return None
+    return refusal(state, "sandbox_introspection_denied", None, entry)
+
+
 def may_start(state: State, entry: str) -> Warning | None:
     """Return the refusal of an entry point where this subject starts no processes."""
     if state.subprocess:
@@ -146,8 +154,8 @@ def fork_exec(args: tuple[Any, ...]) -> object:
             return answer
         env = merged(state, _as_mapping(args[5]))
         pairs = [name + b"=" + value for name, value in env.items()]
-        _passing.add(get_ident())
         try:
+            _passing.add(get_ident())
             return original(*args[:5], pairs, *args[6:])
         finally:
             _passing.discard(get_ident())
@@ -192,8 +200,8 @@ def spawn(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> object:
         answer = may_start(state, f"os.{name}") or _about_call(state, name, args)
         if answer is not None:
             return answer
-        _passing.add(get_ident())
         try:
+            _passing.add(get_ident())
             return original(args[0], args[1], merged(state, args[2]), *args[3:], **kwargs)
         finally:
             _passing.discard(get_ident())
@@ -221,8 +229,8 @@ def system(command: str) -> object:
         answer = answer or _about_shell(state, "sh", argv)
         if answer is not None:
             return answer
-        _passing.add(get_ident())
         try:
+            _passing.add(get_ident())
             pid = posix_spawn("/bin/sh", argv, merged(state, None))
         finally:
             _passing.discard(get_ident())

@@ -85,7 +85,7 @@ def begin(token: Any) -> object:  # noqa: ANN401
 def _free() -> LockType:
     """Return the token of work that never had a guard."""
     token = new_token()
-    STATES[token] = State(token=token, bypass=True)
+    STATES[token] = State(token=token, bypass=True, opener=None)
     return token
 
 

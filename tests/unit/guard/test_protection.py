@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import importlib
+import io
+import os
+import shutil
+import sys
 from typing import TYPE_CHECKING
 
+import pytest
 from guard.confined import confined
 
 from democrai_osguard.guard import contexts, process_guard_context, protect
+from democrai_osguard.guard.sealed.imports import NEVER
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    import pytest
 
 
 def _read(path: object) -> str:
@@ -58,10 +65,109 @@ def test_what_guarded_code_changed_in_the_guard_is_put_back(
     assert confined(check) == "sandbox_filesystem_denied"
 
 
+@pytest.mark.parametrize("how", ["reloaded", "loaded anew"])
+def test_a_second_copy_of_the_guard_s_own_modules_is_taken_away(how: str) -> None:
+    """Who imports them afterwards gets the doors that act, not an empty table of new ones."""
+
+    def check() -> object:
+
+        name = "democrai_osguard.guard.installation"
+        with process_guard_context("m", "module"):
+            if how == "reloaded":
+                importlib.reload(sys.modules[name])
+            else:
+                del sys.modules[name]
+                importlib.import_module(name)
+            inside = sys.modules[name].doors is contexts.doors  # type: ignore[attr-defined]
+        return [inside, importlib.import_module(name).doors is contexts.doors]  # type: ignore[attr-defined]
+
+    assert confined(check) == [False, True]
+
+
+@pytest.mark.parametrize("root", sorted(NEVER))
+def test_a_module_that_reaches_past_the_guard_cannot_be_imported(root: str) -> None:
+    def check() -> object:
+        with process_guard_context("m", "module"):
+            try:
+                __import__(root)
+            except PermissionError as error:
+                return str(error)
+        return "imported"
+
+    assert confined(check) == f"sandbox_module_denied:{root}"
+
+
+def test_tcl_is_closed_also_where_the_application_has_loaded_it(tmp_path: Path) -> None:
+    pytest.importorskip("_tkinter")
+    secret = tmp_path / "secret"
+    secret.write_text("secret")
+
+    def ask() -> object:
+        import tkinter as tk  # noqa: PLC0415 - in the child only
+
+        try:
+            return tk.Tcl().eval(f"read [open {secret}]")
+        except (PermissionError, ImportError) as error:
+            return str(error)
+
+    def check() -> object:
+        before = ask()
+        with process_guard_context("m", "module"):
+            return [before, ask()]
+
+    assert confined(check) == ["secret", "sandbox_module_denied:_tkinter"]
+
+
+def _offered(module: str, *functions: str) -> list[str]:
+    known = importlib.import_module(module)
+    return [f"{module}.{function}" for function in functions if hasattr(known, function)]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *_offered("os", "chroot", "setns", "unshare"),
+        *_offered("sys", "activate_stack_trampoline"),
+    ],
+)
+def test_what_would_change_the_meaning_of_paths_is_refused(name: str) -> None:
+    module, _, function = name.partition(".")
+
+    def check() -> object:
+        with process_guard_context("m", "module", allowed_paths=["/"]):
+            try:
+                getattr(importlib.import_module(module), function)("/")
+            except PermissionError as error:
+                return str(error)
+        return "done"
+
+    assert confined(check) == f"sandbox_introspection_denied:{name}"
+
+
+def test_what_runs_at_a_fork_carries_the_guard(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Functions of libraries too, which no mark on their file tells apart."""
+    monkeypatch.setenv("DEMOCRAI_TEMP_DIR", str(tmp_path / "temp"))
+    (tmp_path / "secret").mkdir()
+
+    def check() -> object:
+        copy = functools.partial(shutil.copytree, tmp_path / "secret")
+        os.register_at_fork(before=functools.partial(copy, tmp_path / "by the application"))
+        with process_guard_context("m", "module", allowed_paths=[tmp_path / "own"]):
+            os.register_at_fork(before=functools.partial(copy, tmp_path / "own"))
+        with contextlib.redirect_stderr(io.StringIO()):
+            pid = os.fork()
+        if pid == 0:
+            os._exit(0)
+        os.waitpid(pid, 0)
+        return sorted(os.listdir(tmp_path))
+
+    assert confined(check) == ["by the application", "secret"]
+
+
 def test_importing_a_module_of_the_runtime_under_a_guard_works() -> None:
     def check() -> object:
-        import importlib  # noqa: PLC0415 - in the child only
-        import sys  # noqa: PLC0415 - as above
 
         with process_guard_context("m", "module"):
             sys.modules.pop("democrai_osguard.policy.decision", None)
