@@ -36,24 +36,22 @@ _log = logging.getLogger("democrai_osguard.enforcement")
 class Follower:
     """Brings each sandbox to what was decided, one round at a time."""
 
-    def __init__(self, service: ApprovalService, path: str | None = None) -> None:
+    def __init__(self, service: ApprovalService) -> None:
         self._store = service.store
-        self._path = path
         self._asked: dict[str, Reach] = {}  # what a sandbox was made with never changes
         self._told: dict[str, Reach] = {}
         self._decisions: list[Standing] = []
         self._generation = -1
 
-    def settle(self) -> int:
+    def settle(self, client: Client) -> int:
         """Update every sandbox whose reach has changed; return how many there were."""
         generation = self._store.generation()
         if generation != self._generation:
             self._decisions = list(self._standing())
             self._generation = generation
-        with Client(self._path) as client:
-            alive = [each for each in client.list().sandboxes if each.uid == os.geteuid()]
-            self._forget({each.sandbox for each in alive})
-            return sum(self._settle_one(client, each) for each in alive)
+        alive = [each for each in client.list().sandboxes if each.uid == os.geteuid()]
+        self._forget({each.sandbox for each in alive})
+        return sum(self._settle_one(client, each) for each in alive)
 
     def wait(self, known: int) -> int:
         """Wait until something was decided, or until it is time to look again."""
@@ -96,7 +94,7 @@ class EgressLink:
     """The two lines between the helper and the approvals, each in a thread of its own."""
 
     def __init__(self, service: ApprovalService, path: str | None = None) -> None:
-        self._follower = Follower(service, path)
+        self._follower = Follower(service)
         self._desk = DenialDesk(service)
         self._path = path
         self._ended = threading.Event()
@@ -137,9 +135,10 @@ class EgressLink:
 
     def _follow(self) -> None:
         known = -1
-        while not self._ended.is_set():
-            self._follower.settle()
-            known = self._follower.wait(known)
+        with Client(self._path) as client:
+            while not self._ended.is_set():
+                self._follower.settle(client)
+                known = self._follower.wait(known)
 
     def _listen(self) -> None:
         with Client(self._path) as client:

@@ -45,10 +45,10 @@ def serve(arguments: Sequence[str], checkpoint: Callable[[str], None] | None = N
         listener = manager.listener() or _listen(options.socket, options.group)
         service = Service(settings, listener, *([checkpoint] if checkpoint else []))
         service.start()
+        _serve(service, manager)
     except (NoCgroups, JournalFailed, LayerFailed, OSError) as error:
         print(f"democrai-osguard-helper: {error}", file=sys.stderr)  # noqa: T201 - the one line
         return FAILED
-    _serve(service, manager)
     return 0
 
 

@@ -94,23 +94,31 @@ class Service:
         self._refill()
 
     def stop(self) -> None:
-        """Leave what holds sandboxes; where there are none, leave nothing."""
+        """Leave what holds sandboxes; where there are none, leave nothing.
+
+        Raise LayerFailed where a layer does not let go: the next start tidies up.
+        """
         self.server.close()
         self._warmer.close()
         if self._news is not None:
             self._news.close()
         self._resolving.close()
         self._commands.close()
+        try:
+            self._tidy_up()
+        finally:
+            os.close(self._claim)
+            self._probe.close()
+            self._journal.close()
+            self.loop.close()
+
+    def _tidy_up(self) -> None:
         self.keeper.boxes.empty()
         self._upkeep.collect()
         if not self.keeper.records:
             for layer in self.keeper.layers:
                 layer.remove()
             self._tree.remove()
-        os.close(self._claim)
-        self._probe.close()
-        self._journal.close()
-        self.loop.close()
 
     def _desk(self, server: Server) -> Desk:
         settings = self._settings

@@ -7,10 +7,10 @@ itself, before it opens any other socket, and what it becomes stays there.
 from __future__ import annotations
 
 import json
-import os
 
 from .endpoints import LOCALHOST, is_address
 from .errors import NotEnforced
+from .helper_socket import connected
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,24 +18,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     Place = tuple[str, int | None]
-else:
-    import _socket as socket
 
-SOCKET_VARIABLE = "DEMOCRAI_OS_HELPER_SOCKET"
-_DEFAULT_SOCKET = "/run/democrai-osguard/helper.sock"
 _LOOPBACK = ("127.0.0.0/8", "::1")
 _HEADER = 4
 _MAX_REPLY = 2 * 1024 * 1024
-_PATIENCE = 20.0  # seconds: the helper may have to look names up
-
-
-def is_reachable() -> bool:
-    """Tell whether somebody listens at the helper's socket."""
-    try:
-        _connected().close()
-    except OSError:
-        return False
-    return True
 
 
 def confine(places: Sequence[Place], environment: Mapping[str, str]) -> str:
@@ -45,7 +31,7 @@ def confine(places: Sequence[Place], environment: Mapping[str, str]) -> str:
     """
     request = json.dumps(message(places, environment)).encode()
     try:
-        connection = _connected()
+        connection = connected()
         connection.sendall(len(request).to_bytes(_HEADER, "big") + request)
         reply = json.loads(_exactly(connection, _length(connection)))
         connection.close()
@@ -85,18 +71,6 @@ def _networks(host: str) -> tuple[str, ...]:
     if host == LOCALHOST:
         return _LOOPBACK
     return (host,) if is_address(host) else ()
-
-
-def _connected() -> socket.socket:
-    path = os.environ.get(SOCKET_VARIABLE) or _DEFAULT_SOCKET
-    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, 0)
-    connection.settimeout(_PATIENCE)
-    try:
-        connection.connect(path)
-    except OSError:
-        connection.close()
-        raise
-    return connection
 
 
 def _length(connection: socket.socket) -> int:

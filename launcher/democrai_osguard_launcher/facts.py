@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 def gather(rules: Sequence[Rule], command: program.Program | None, path: str | None) -> Facts:
     """Collect what the plan for these rules and this command needs to know."""
+    helper = _has_helper(rules)  # first: what the helper then begins goes on meanwhile
     targets = dict.fromkeys(rule.target for rule in rules if rule.resource_type == FILESYSTEM)
     names = {rule.target for rule in rules if rule.resource_type == SYSTEM_DEPENDENCY}
     seccomp = can_filter()
@@ -32,7 +33,7 @@ def gather(rules: Sequence[Rule], command: program.Program | None, path: str | N
         programs={name: _files(name, path) for name in names},
         executables=command.executables if command else (),
         readable=command.readable if command else (),
-        helper=_has_helper(rules),
+        helper=helper,
         objects={target: found for target, (_, found) in seen.items() if found},
     )
 
@@ -40,7 +41,7 @@ def gather(rules: Sequence[Rule], command: program.Program | None, path: str | N
 def _has_helper(rules: Sequence[Rule]) -> bool:
     if not any(rule.resource_type == NETWORK for rule in rules):
         return False
-    from .egress import is_reachable  # noqa: PLC0415 - only network rules need the helper
+    from .helper_socket import is_reachable  # noqa: PLC0415 - only network rules need the helper
 
     return is_reachable()
 

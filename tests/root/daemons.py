@@ -199,6 +199,16 @@ def _storm(address: str, port: int) -> bytes:
     raise TimeoutError("the storm was forgotten")
 
 
+def _steady(address: str, port: int) -> bytes:
+    """Connect again and again until the test has seen enough; one refusal is a failure."""
+    until = time.monotonic() + STORM_SECONDS
+    while time.monotonic() < until:
+        answer = attempts.tcp(address, port)
+        if answer != b"ok" or _calm[-1][0]:
+            return answer
+    raise TimeoutError("it was forgotten")
+
+
 def _own(address: str, _port: int) -> bytes:
     """Listen, and connect to oneself."""
     _kept["listener"] = socket.create_server((address, 0))
@@ -221,6 +231,7 @@ def _own_again(_address: str, _port: int) -> bytes:
 _ACTIONS: Final = {
     "hold": _hold,
     "talk": _talk,
+    "steady": _steady,
     "storm": _storm,
     "own": _own,
     "own_again": _own_again,

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.needs("bpf", "iptables", "ipset")
 ONE: Final = (Endpoint(parse_network(ALLOWED[4]), PORT),)
 OTHERS: Final = "198.51.100.2"
+RELOADED: Final = b"*filter\n:INPUT ACCEPT\n:FORWARD ACCEPT\n:OUTPUT ACCEPT\nCOMMIT\n"
 FLUSHES: Final = {
     "iptables -F": "iptables -F",
     "ip6tables -F": "ip6tables -F",
@@ -32,6 +33,7 @@ FLUSHES: Final = {
     "delete our jump": "iptables -D OUTPUT 1",
     "a rule in front of ours": "iptables -I OUTPUT -j ACCEPT",
     "empty our sets": "ipset flush",
+    "a firewall manager that reloads": "iptables-restore /dev/stdin",
 }
 
 
@@ -46,7 +48,7 @@ def test_a_foreign_change_opens_nothing_and_is_repaired(daemon: Daemon, flush: s
     daemon.wait()
     with resident(daemon.socket, ONE) as child:
         child.begin("storm", FORBIDDEN[4], PORT)
-        subprocess.run(FLUSHES[flush].split(), check=True)
+        subprocess.run(FLUSHES[flush].split(), input=RELOADED, check=True)
         assert eventually(lambda: _repairs(daemon) > 0)
         assert child.weather() == "silent"
         assert child.does("tcp", ALLOWED[4], PORT) == "allowed"
@@ -134,6 +136,50 @@ def test_a_detached_program_is_attached_again_and_reported(daemon: Daemon) -> No
         assert child.does("tcp", FORBIDDEN[4], PORT) == "Operation not permitted"
     client.close()
     assert heard == ["drift", "repaired"]
+
+
+def test_what_cannot_be_repaired_is_frozen_then_killed(daemon: Daemon) -> None:
+    """The only layer is flushed, and the program that would repair it is gone."""
+    daemon.layers = "firewall"
+    daemon.prefix = ("unshare", "-m")
+    daemon.start()
+    daemon.wait()
+    assert daemon.process is not None
+    with Client(daemon.socket) as client, resident(daemon.socket, ONE) as child:
+        events = client.events()
+        inside = ("nsenter", "-m", "-t", str(daemon.process.pid))
+        hidden = ("mount", "--bind", "/dev/null", "/usr/sbin/iptables-restore")
+        subprocess.run([*inside, *hidden], check=True)
+        subprocess.run(["iptables", "-F"], check=True)
+        codes = []
+        for event in events:
+            codes.append(event.code if isinstance(event, Notice) else "denial")
+            if codes[-1] == "killed":
+                break
+        assert codes.index("drift") < codes.index("repair_failed") < codes.index("frozen")
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+        subprocess.run([*inside, "umount", "/usr/sbin/iptables-restore"], check=True)
+    with Client(daemon.socket) as client:  # with its program back, it repairs and tidies up
+        assert eventually(lambda: not client.list().sandboxes)
+
+
+def test_an_end_that_cannot_tidy_up_fails_and_the_next_start_does_it(daemon: Daemon) -> None:
+    daemon.prefix = ("unshare", "-m")
+    daemon.start()
+    daemon.wait()
+    assert daemon.process is not None
+    inside = ("nsenter", "-m", "-t", str(daemon.process.pid))
+    hidden = ("mount", "--bind", "/dev/null", "/usr/sbin/iptables-restore")
+    subprocess.run([*inside, *hidden], check=True)
+    daemon.stop()
+    assert daemon.process.returncode == 1
+    daemon.prefix = ()
+    daemon.start()
+    daemon.wait()
+    daemon.stop()
+    assert daemon.process.returncode == 0
+    saved = subprocess.run(["iptables-save"], capture_output=True, text=True, check=True).stdout
+    assert "OSG" not in saved
 
 
 def test_another_writer_at_the_same_time_loses_nothing(daemon: Daemon) -> None:

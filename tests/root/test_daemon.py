@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import stat
 import subprocess
 import threading
 import time
@@ -146,6 +147,7 @@ def test_a_user_without_rights_confines_itself_and_rules_over_its_own_only(daemo
         os.setgid(NOBODY)
         os.setuid(NOBODY)
 
+    assert stat.S_IMODE(os.stat(daemon.socket).st_mode) == 0o660
     with resident(daemon.socket, ONE, before=become_nobody) as child:
         assert child.does("tcp", ALLOWED[4], PORT) == "allowed"
         assert child.does("tcp", FORBIDDEN[4], PORT) == "Operation not permitted"
@@ -193,6 +195,29 @@ def test_an_update_and_a_revocation_reach_a_running_sandbox(
         assert child.does("talk", place, PORT) == "Software caused connection abort"
         assert child.does("tcp", place, PORT) in REFUSED
         assert child.does("tcp", ALLOWED[4], PORT) == "allowed"
+
+
+@pytest.mark.parametrize("layers", ["bpf", "firewall", "bpf,firewall"])
+def test_while_a_policy_changes_no_more_than_old_and_new_is_open_and_no_less_than_both(
+    daemon: Daemon, layers: str
+) -> None:
+    daemon.layers = layers
+    daemon.start()
+    daemon.wait()
+    others = tuple(Endpoint(parse_network(f"192.0.2.{number}"), 80) for number in range(200))
+    with (
+        resident(daemon.socket, ONE) as stormy,
+        resident(daemon.socket, ONE) as steady,
+        Client(daemon.socket) as client,
+    ):
+        stormy.begin("storm", FORBIDDEN[4], PORT)
+        steady.begin("steady", ALLOWED[4], PORT)
+        for turn in range(30):  # few and many: by difference, and by swapping whole sets
+            more = others[: (0, 5, 200)[turn % 3]]
+            for child in (stormy, steady):
+                client.update(Update(child.sandbox, (*ONE, *more), ()))
+        assert stormy.weather() == "silent"
+        assert steady.weather() == "allowed"
 
 
 def test_what_was_never_granted_cannot_be_revoked(running: Daemon) -> None:

@@ -181,23 +181,23 @@ def test_an_approval_reaches_its_subject_and_session_only(
     running: Daemon, service: ApprovalService
 ) -> None:
     target = f"{FORBIDDEN[4]}:{PORT}"
-    follower = Follower(service, running.socket)
-    with resident(running.socket, ONE) as child:  # module:demo, session s1
+    follower = Follower(service)
+    with resident(running.socket, ONE) as child, Client(running.socket) as client:
         for name, scope, session in (
             ("other", Scope.PERMANENT, None),
-            ("demo", Scope.SESSION, "s2"),
+            ("demo", Scope.SESSION, "s2"),  # the child's is s1
         ):
             what = (ResourceType.NETWORK, Operation.CONNECT, target, scope, session)
             service.record(Identity(SubjectType.MODULE, name, *what), ADA)
-            follower.settle()
+            follower.settle(client)
             assert child.does("tcp", FORBIDDEN[4], PORT) == "Operation not permitted"
         what = (ResourceType.NETWORK, Operation.CONNECT, target, Scope.SESSION, "s1")
         service.record(Identity(SubjectType.MODULE, "demo", *what), ADA)
-        assert follower.settle() == 1
+        assert follower.settle(client) == 1
         assert child.does("tcp", FORBIDDEN[4], PORT) == "allowed"
         service.end_session("s1")
         # Another one that knows nothing of the first takes back what is not approved any more.
-        assert Follower(service, running.socket).settle() == 1
+        assert Follower(service).settle(client) == 1
         assert child.does("tcp", FORBIDDEN[4], PORT) == "Operation not permitted"
         assert child.does("tcp", ALLOWED[4], PORT) == "allowed"
 
