@@ -55,8 +55,11 @@ class Permissions:
     classify: Classifier | None = None
     record: Record = _log_record
     patience: float = 300.0  # seconds; a question that nobody answers is a no
-    _settled: dict[Identity, Allow | Deny] = field(default_factory=dict, repr=False)
-    _open: dict[Identity, asyncio.Future[Allow | Deny]] = field(default_factory=dict, repr=False)
+    remember: bool = True  # False where whoever is asked remembers the answer
+    _settled: dict[Identity, Allow | Deny] = field(default_factory=dict, init=False, repr=False)
+    _open: dict[Identity, asyncio.Future[Allow | Deny]] = field(
+        default_factory=dict, init=False, repr=False
+    )
 
     async def settle(self, decision: Decision) -> Allow | Deny:
         """Return Allow or Deny for any decision, asking where the mode says so."""
@@ -76,6 +79,11 @@ class Permissions:
         # Shielded: one caller that goes away does not take the question from the others.
         return await asyncio.shield(self._open[identity])
 
+    def end_session(self, session_key: str) -> None:
+        """Forget what was answered for a session that is over."""
+        for identity in [each for each in self._settled if each.session_key == session_key]:
+            self._settled.pop(identity, None)
+
     async def _answer(self, request: AccessRequest, identity: Identity) -> Allow | Deny:
         answer = await self._classified(request) if self.mode is Mode.AUTO else None
         if answer is None:
@@ -84,7 +92,7 @@ class Permissions:
             return Deny(request, "nobody answered in time, which is a no")
         self.record(f"answered_{answer}", request)
         decision = _decision(answer, request)
-        if answer is not Answer.ONCE:
+        if self.remember and answer is not Answer.ONCE:
             self._settled[identity] = decision
         return decision
 

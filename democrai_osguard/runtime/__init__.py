@@ -1,6 +1,6 @@
 """The guard of each surface of the application, made from a manifest and a request's identity."""
 
-from democrai_osguard.runtime.approvals_link import use_approvals
+from democrai_osguard.runtime.approvals_link import ask_through, use_approvals
 from democrai_osguard.runtime.contexts import (
     agent_context,
     engine_context,
@@ -15,6 +15,7 @@ from democrai_osguard.runtime.contexts import (
 
 __all__ = [
     "agent_context",
+    "ask_through",
     "engine_context",
     "extractor_context",
     "mcp_context",

@@ -2,39 +2,77 @@
 
 from __future__ import annotations
 
+import asyncio
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from democrai_osguard import guard
 from democrai_osguard.approvals.records import Origin
+from democrai_osguard.guard.installation import use_asker
+from democrai_osguard.permissions.modes import Answer
+from democrai_osguard.permissions.settling import Settler
+from democrai_osguard.runtime.desk import Desk
 
 if TYPE_CHECKING:
-    from democrai_osguard.access import AccessRequest, Rule, Subject
+    from collections.abc import Mapping
+
+    from democrai_osguard.access import AccessRequest, Subject
     from democrai_osguard.approvals.service import ApprovalService
+    from democrai_osguard.permissions.modes import Permissions
+    from democrai_osguard.policy.profile import Profile
 
 
-class _Link:
-    """Answers the guard from the service, remembering what one activation may remember."""
+def use_approvals(
+    service: ApprovalService | None,
+    *,
+    profiles: Mapping[Subject, Profile] | None = None,
+    permissions: Permissions | None = None,
+) -> None:
+    """Let the guard ask this service; None means the rules alone. Refused inside a guard.
 
-    def __init__(self, service: ApprovalService) -> None:
+    `profiles` hold for every chain that their subject is in. With `permissions`, an act that
+    nothing allows yet is settled as its mode says, while the act waits; a mode that lets something
+    through is written to the audit log. Without, it is refused, and asked for where that helps.
+    """
+    if service is None:
+        use_asker(None)
+        return
+    settler = None if permissions is None else Settler(_recorded(permissions, service))
+    use_asker(Desk(service, profiles, settler))
+
+
+def ask_through(service: ApprovalService, patience: float = 300.0) -> _Person:
+    """Return a question for `Permissions` that waits for the page or the command line.
+
+    Use it with `remember=False`: the service remembers what was decided, and for how long.
+    """
+    return _Person(service, patience)
+
+
+class _Person:
+    """Asks whoever answers pending requests."""
+
+    def __init__(self, service: ApprovalService, patience: float) -> None:
         self._service = service
-        self._verdicts = service.verdicts()
+        self._patience = patience
 
-    def denial(self, request: AccessRequest) -> Rule | None:
-        return self._verdicts.denial(request)
-
-    def session_approval(self, request: AccessRequest) -> Rule | None:
-        return self._verdicts.session_approval(request)
-
-    def permanent_approval(self, request: AccessRequest) -> Rule | None:
-        return self._verdicts.permanent_approval(request)
-
-    def refused(self, request: AccessRequest, chain: tuple[Subject, ...]) -> None:
-        """Write the refusal down, and ask a person."""
-        path = " > ".join(map(str, chain))
-        self._service.refused(request, "not_enabled", f"no rule of {path} covers it")
-        self._service.register(request, Origin(session_key=request.session_key), chain=chain)
+    async def __call__(self, request: AccessRequest) -> Answer:
+        origin = Origin(session_key=request.session_key)
+        asked = self._service.register(request, origin, held=True)
+        found = await asyncio.to_thread(self._service.wait_for_answer, asked.id, self._patience)
+        if found.state == "denied":
+            return Answer.DENY
+        if found.state in {"approved", "once", "used"}:
+            return Answer.ONCE if found.scope is None else Answer(str(found.scope))
+        raise TimeoutError
 
 
-def use_approvals(service: ApprovalService | None) -> None:
-    """Let the guard ask this service; None means the rules alone. Refused inside a guard."""
-    guard.use_approvals(None if service is None else _Link(service))
+def _recorded(permissions: Permissions, service: ApprovalService) -> Permissions:
+    """Return the same permissions, which also write a bypass to the audit log."""
+    tell = permissions.record
+
+    def record(event: str, request: AccessRequest) -> None:
+        if event == "bypass":
+            service.bypassed(request, "the permission mode is bypass")
+        tell(event, request)
+
+    return replace(permissions, record=record)

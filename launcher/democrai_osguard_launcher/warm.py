@@ -31,7 +31,7 @@ from .enforcement import enforce_always
 from .environment import KEEP_ALL, child_environment
 from .errors import LaunchError, UsageError
 from .options import LEVELS, Options
-from .plan import make_plan
+from .plan import Facts, make_plan
 from .record import Record
 from .rules import make_subject
 
@@ -53,6 +53,8 @@ MAX_DESCRIPTORS = 64
 _LENGTH = struct.Struct("<I")
 _STANDARD = 3
 _ABOVE_KEPT = 512
+_ACCESS = "DEMOCRAI_ACCESS"
+_LANDLOCK_OFF, _SECCOMP_OFF = "--without-landlock", "--without-seccomp"
 _KEYS = {"command", "environment", "folder", "access", "subject", "require", "limits", "keep"}
 # A terminal sends these to everybody in the caller's group; the warm launcher goes with its caller.
 _NOT_FOR_US = (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGTSTP)
@@ -83,7 +85,7 @@ class Job(Record):
 def serve() -> NoReturn:
     """Answer the caller at standard input until it is gone."""
     kernel.close_range(_STANDARD)
-    enforce_always(has_seccomp=facts.can_filter())
+    enforce_always(has_seccomp=facts.can_filter() and _SECCOMP_OFF not in sys.argv)
     gc.disable()  # a collection in a fork would copy every page that it looks at
     caller = os.pidfd_open(os.getppid())
     connection = socket.socket(fileno=os.dup(0))
@@ -119,13 +121,22 @@ def _answer(connection: socket.socket, text: bytes, descriptors: list[int]) -> N
 def _make_job(request: Request) -> Job:
     search_path = request.environment.get("PATH")
     command = program.find(_from(request.folder, request.command[0]), search_path)
-    plan = make_plan(request.rules, facts.gather(request.rules, command, search_path))
+    plan = make_plan(request.rules, _found(facts.gather(request.rules, command, search_path)))
     main.check_level(plan, request.require, quiet=True)
     environment = child_environment(
         request.environment, request.rules, request.subject, keep=(KEEP_ALL,)
     )
+    # The caller's own policy, which the rules may say in another way.
+    environment[_ACCESS] = request.environment.get(_ACCESS, environment[_ACCESS])
     ready = confinement.make_ready(plan)
     return Job(request, command.path, environment, ready)
+
+
+def _found(host: Facts) -> Facts:
+    """Return what the host has without what the caller's operator switched off."""
+    landlock = _LANDLOCK_OFF not in sys.argv
+    seccomp = host.seccomp and _SECCOMP_OFF not in sys.argv
+    return Facts(host.abi if landlock else 0, seccomp, host.notifications and seccomp, *host[3:])
 
 
 def _from(folder: str | None, name: str) -> str:

@@ -76,7 +76,8 @@ class Listing(chain):  # type: ignore[type-arg] # of entries
 
 def scandir_wrapper(door: Any, original: Any) -> Callable[..., Any]:  # noqa: ANN401
     """Return what stands for `os.scandir`."""
-    with original("/") as probe:
+    # A folder that this module was read from: the launcher may have closed all others.
+    with original(os.path.dirname(os.path.abspath(__file__))) as probe:
         plain_type = type(probe)
 
     def scandir(path: Any = None) -> Any:  # noqa: ANN401

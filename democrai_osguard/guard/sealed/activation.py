@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from democrai_osguard.guard.sealed import core
 from democrai_osguard.guard.sealed.answers import ASK, PROTECTED, refusal
-from democrai_osguard.guard.sealed.core import STATES, VAR, State, current
+from democrai_osguard.guard.sealed.core import STATES, VAR, State, current, text_of, unguarded
 from democrai_osguard.guard.sealed.imports import NEVER, SENSITIVE, opened
-from democrai_osguard.guard.sealed.integrity import repair
+from democrai_osguard.guard.sealed.integrity import repair, restore_answers, watch_answers
 from democrai_osguard.guard.sealed.policies import policy_of, with_runtime
 
 if TYPE_CHECKING:
@@ -252,12 +252,49 @@ def protect(prefix: str) -> Warning | None:
     return None
 
 
-def use_approvals(asker: Any) -> Warning | None:  # noqa: ANN401
+def use_approvals(asker: Any, modules: Any, builtins: Any) -> Warning | None:  # noqa: ANN401
     """Change who answers about approvals, unless guarded code asks for it."""
     state = current()
     if state is not None:
         return refusal(state, "sandbox_guard_denied", None, "use_approvals")
     ASK.clear()
+    watch_answers(modules, builtins)
     if asker is not None:
         ASK.append(asker)
     return None
+
+
+def approvals() -> object:
+    """Return who answers about approvals, None where nobody does; refuse guarded code."""
+    state = current()
+    if state is not None:
+        return refusal(state, "sandbox_guard_denied", None, "approvals")
+    return ASK[0] if ASK else None
+
+
+def external_access(*question: Any) -> object:  # noqa: ANN401
+    """Put an explicit question to whoever answers; None where no guard is active.
+
+    The subject is the one of the active guard, whatever is asked.
+    """
+    state = current()
+    if state is None:
+        return None
+    if not ASK:
+        why = "no approval service is registered"
+        return refusal(state, "sandbox_external_access_check_failed", None, "", why)
+    plain = tuple(
+        item if item is None or type(item) is bool else text_of(item) for item in question
+    )
+    restore_answers()
+    desk: Any = ASK[0]
+    answer = unguarded(state, desk.check, info_of(state), *plain)
+    if answer[0] is True:
+        _forget_refusals(state)
+    return answer
+
+
+def _forget_refusals(state: State) -> None:
+    """Forget what was refused: a person may have allowed it since."""
+    for key in [key for key, answer in list(state.answers.items()) if answer is not None]:
+        state.answers.pop(key, None)

@@ -31,6 +31,7 @@ MARKED: dict[str, LockType] = {}  # files whose code was loaded under a guard
 WATCH: list[bool] = []  # filled while any of the three above has something to look for
 EXPECTED: dict[int, bool] = {}  # threads in which `here` is about to look
 HERE: list[CodeType] = []  # the code of `here`, from installation on
+UNGUARDED: list[CodeType] = []  # the code of `unguarded`, from installation on
 HANDLE_RUN: list[CodeType] = []  # asyncio's frame that runs a callback in its own context
 TRUSTED_ROOTS: list[tuple[str, ...]] = [()]
 
@@ -124,8 +125,8 @@ def marked_on_stack() -> State | None:
     """Return the state under which code among the nearest frames was loaded."""
     frame = here()
     for _ in range(_MARKED_DEPTH):
-        if frame is None or not MARKED:
-            return None
+        if frame is None or not MARKED or frame.f_code is UNGUARDED[0]:
+            return None  # what called the runtime's own work has no part in it
         token = MARKED.get(frame.f_code.co_filename)
         if token is not None:
             return state_of(token)

@@ -22,7 +22,7 @@ _X_OK = 1
 _SHEBANGS = 4
 _BLANK = " \t\n"
 _SHEBANG_LIMIT = 256  # the kernel reads no more of the first line
-_passing: set[int] = set()  # threads that are starting what has been judged
+PASSING: set[int] = set()  # threads that are starting what has been judged
 
 
 def starting(entry: str) -> Warning | None:
@@ -146,11 +146,11 @@ def fork_exec(args: tuple[Any, ...]) -> object:
             return answer
         env = merged(state, _as_mapping(args[5]))
         pairs = [name + b"=" + value for name, value in env.items()]
-        _passing.add(get_ident())
+        PASSING.add(get_ident())
         try:
             return original(*args[:5], pairs, *args[6:])
         finally:
-            _passing.discard(get_ident())
+            PASSING.discard(get_ident())
     except BaseException as error:  # noqa: BLE001 - handed on without our frames
         return bare(error, state)
 
@@ -192,11 +192,11 @@ def spawn(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> object:
         answer = may_start(state, f"os.{name}") or _about_call(state, name, args)
         if answer is not None:
             return answer
-        _passing.add(get_ident())
+        PASSING.add(get_ident())
         try:
             return original(args[0], args[1], merged(state, args[2]), *args[3:], **kwargs)
         finally:
-            _passing.discard(get_ident())
+            PASSING.discard(get_ident())
     except BaseException as error:  # noqa: BLE001 - handed on without our frames
         return bare(error, state)
 
@@ -221,11 +221,11 @@ def system(command: str) -> object:
         answer = answer or _about_shell(state, "sh", argv)
         if answer is not None:
             return answer
-        _passing.add(get_ident())
+        PASSING.add(get_ident())
         try:
             pid = posix_spawn("/bin/sh", argv, merged(state, None))
         finally:
-            _passing.discard(get_ident())
+            PASSING.discard(get_ident())
         return waitpid(pid, 0)[1]
     except BaseException as error:  # noqa: BLE001 - handed on without our frames
         return bare(error, state)
@@ -233,7 +233,7 @@ def system(command: str) -> object:
 
 def event(state: State, entry: str, program: object) -> Warning | None:
     """Judge a start that no wrapper has seen: the hook's side."""
-    if get_ident() in _passing:
+    if get_ident() in PASSING:
         return None
     answer = may_start(state, entry)
     if answer is not None or not isinstance(program, (str, bytes)) or not program:
