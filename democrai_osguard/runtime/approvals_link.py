@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from democrai_osguard.approvals.records import Origin
@@ -36,7 +35,7 @@ def use_approvals(
     if service is None:
         use_asker(None)
         return
-    settler = None if permissions is None else Settler(_recorded(permissions, service))
+    settler = None if permissions is None else Settler(_record_in(service, permissions))
     use_asker(Desk(service, profiles, settler))
 
 
@@ -66,8 +65,8 @@ class _Person:
         raise TimeoutError
 
 
-def _recorded(permissions: Permissions, service: ApprovalService) -> Permissions:
-    """Return the same permissions, which also write a bypass to the audit log."""
+def _record_in(service: ApprovalService, permissions: Permissions) -> Permissions:
+    """Let the same permissions write a bypass to the audit log as well."""
     tell = permissions.record
 
     def record(event: str, request: AccessRequest) -> None:
@@ -75,4 +74,5 @@ def _recorded(permissions: Permissions, service: ApprovalService) -> Permissions
             service.bypassed(request, "the permission mode is bypass")
         tell(event, request)
 
-    return replace(permissions, record=record)
+    permissions.record = record
+    return permissions
