@@ -12,10 +12,12 @@ from democrai_osguard.runtime.contexts import (
     task_context,
     tool_context,
 )
+from democrai_osguard.runtime.mcp import contact_mcp
 
 __all__ = [
     "agent_context",
     "ask_through",
+    "contact_mcp",
     "engine_context",
     "extractor_context",
     "mcp_context",
