@@ -13,8 +13,10 @@ from democrai_osguard.runtime.contexts import (
     tool_context,
 )
 from democrai_osguard.runtime.mcp import contact_mcp
+from democrai_osguard.runtime.resuming import Resumer
 
 __all__ = [
+    "Resumer",
     "agent_context",
     "ask_through",
     "contact_mcp",
