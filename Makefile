@@ -3,13 +3,16 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 INPUTS := pyproject.toml constraints.txt scripts/bootstrap
 
-.PHONY: help demo test lint unit test-kernel test-root test-pythons test-vm bench schema wheel install uninstall lock clean
+.PHONY: help demo example test lint unit test-kernel test-root test-pythons test-vm bench schema wheel install uninstall lock clean
 
 help:  ## Show these targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
 demo: $(VENV)/.installed  ## Run commands under a policy and see what is refused, and why
 	@$(BIN)/democrai-osguard demo
+
+example: $(VENV)/.installed-dev  ## Run a small host through denials, approvals, a resume and a child process
+	@$(BIN)/python examples/host.py
 
 test: $(VENV)/.installed-dev lint  ## Install what the tests need, then run all of them
 	@scripts/test-packages

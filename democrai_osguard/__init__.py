@@ -14,7 +14,7 @@ from democrai_osguard.policy.decision import Allow, Deny, RequiresApproval
 from democrai_osguard.targets import covers, normalize_target
 
 if _TYPE_CHECKING:
-    from democrai_osguard import runtime
+    from democrai_osguard import runtime, sdk
     from democrai_osguard.approvals import ApprovalService, open_store
     from democrai_osguard.guard import (
         current_guard,
@@ -48,6 +48,7 @@ __all__ = [
     "process_guard_context",
     "process_guard_from_env",
     "runtime",
+    "sdk",
 ]
 
 _LATER = {
@@ -63,8 +64,8 @@ _LATER = {
 
 def __getattr__(name: str) -> object:
     """Import what is asked for by a public name, once."""
-    if name == "runtime":
-        return _import_module("democrai_osguard.runtime")
+    if name in {"runtime", "sdk"}:
+        return _import_module(f"democrai_osguard.{name}")
     if name not in _LATER:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     found: object = getattr(_import_module(f"democrai_osguard.{_LATER[name]}"), name)

@@ -34,6 +34,7 @@ _MODULES = (
     "opening",
     "network",
     "processes",
+    "tasks",
     "imports",
     "answers",
     "integrity",
@@ -63,6 +64,7 @@ _DOORS = {
     "fork_exec": ("processes", "fork_exec"),
     "spawn": ("processes", "spawn"),
     "system": ("processes", "system"),
+    "start_task": ("tasks", "start_task"),
     "environment": ("environment", "act"),
     "importing": ("imports", "importing"),
     "attribute": ("imports", "attribute"),
@@ -80,6 +82,9 @@ _DOORS = {
     "info": ("activation", "info"),
     "info_by_token": ("activation", "info_by_token"),
     "use_approvals": ("activation", "use_approvals"),
+    "approvals": ("activation", "approvals"),
+    "external_access": ("activation", "external_access"),
+    "is_protected": ("answers", "is_protected"),
     "protect": ("activation", "protect"),
 }
 # These are called most often, and keep their own exceptions in order.
@@ -96,6 +101,7 @@ _IN_ORDER = frozenset(
         "quick_open",
         "access_call",
         "listing",
+        "start_task",
     }
 )
 
@@ -161,11 +167,24 @@ def _configure(sealed: dict[str, ModuleType], vault: Vault) -> None:
     loaded.ORIGINALS["import"] = importlib.import_module
     loaded.ORIGINALS.update(door=door, partial=functools.partial)
     sealed["answers"].PROTECTED[0] = runtime_paths.protected_paths()
+    _configure_tasks(sealed["tasks"])
     for module in vault.modules.values():
         vars(module)[sealed["hook"].SEALED] = True
     sealed["hook"].GENUINE.append(_is_genuine)
     Callers.roots = (*core.TRUSTED_ROOTS[0], own)
     Callers.through = _passing_modules()
+
+
+def _configure_tasks(tasks: ModuleType) -> None:
+    """Read the settings now: what guarded code could change later has no part in them."""
+    from democrai_osguard.settings import load_settings  # noqa: PLC0415 - loaded only where it is needed
+
+    chosen = load_settings()
+    tasks.SETTINGS.append((
+        chosen.enabled, chosen.helper_socket, chosen.landlock, chosen.seccomp,
+        chosen.extra_read_paths, chosen.extra_write_paths, chosen.require,
+    ))  # fmt: skip
+    tasks.PYTHON.append(sys.executable)
 
 
 def _is_genuine(code: types.CodeType) -> bool:

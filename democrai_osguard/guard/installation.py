@@ -5,14 +5,21 @@ Importing this package installs nothing. Nothing is ever uninstalled: an audit h
 
 from __future__ import annotations
 
+import builtins
 import os
+import sys
 from _thread import allocate_lock
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import ModuleType
+
     from democrai_osguard.guard.asking import Approvals, Witness
 
 doors: dict[str, Any] = {}
+# The guard's own modules have nothing to do with an answer, but for the one that asks.
+_APART = ("democrai_osguard.guard.patches", "democrai_osguard.guard.sealed", "democrai_osguard.cli")
 _once = allocate_lock()
 
 
@@ -42,11 +49,30 @@ def use_approvals(service: Approvals | None, witness: Witness | None = None) -> 
 
     None means the rules alone, and no notes. Refused inside a guard.
     """
+    from democrai_osguard.guard.asking import Asker  # noqa: PLC0415 - loaded only where it is needed
+
+    use_asker(None if service is None else Asker(service, doors), witness)
+
+
+def use_asker(asker: Callable[..., bool | str] | None, witness: Witness | None = None) -> None:
+    """Register what is asked about each act: it gets plain values, and says True or why not."""
     install()
-    from democrai_osguard.guard.asking import Asker, notes_for  # noqa: PLC0415 - loaded only where it is needed
+    from democrai_osguard.guard.asking import notes_for  # noqa: PLC0415 - loaded only where it is needed
     from democrai_osguard.guard.outcome import as_error  # noqa: PLC0415 - loaded only where it is needed
 
-    asker = None if service is None else Asker(service, doors)
-    answer = doors["use_approvals"](asker, () if witness is None else notes_for(witness))
+    notes = () if witness is None else notes_for(witness)
+    answer = doors["use_approvals"](asker, notes, _answering(), vars(builtins))
     if answer is not None:
         raise as_error(answer) from None
+
+
+def _answering() -> list[ModuleType]:
+    """Return the loaded modules that may take part in an answer; packages only gather names."""
+    package = __name__.partition(".")[0]
+    return [
+        module
+        for name, module in sorted(sys.modules.items())
+        if name.startswith(f"{package}.")
+        and not name.startswith(_APART)
+        and not hasattr(module, "__path__")
+    ]

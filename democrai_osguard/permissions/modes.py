@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING
@@ -17,11 +19,12 @@ from democrai_osguard.access import AccessRequest, Identity, Scope
 from democrai_osguard.policy.decision import Allow, Decision, Deny, RequiresApproval
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Sequence
 
     Question = Callable[[AccessRequest], Awaitable["Answer"]]
     Classifier = Callable[[AccessRequest], Awaitable[object]]
     Record = Callable[[str, AccessRequest], None]
+    _Shared = Future[Allow | Deny]
 
 _log = logging.getLogger(__name__)
 
@@ -52,11 +55,17 @@ class Permissions:
     classify: Classifier | None = None
     record: Record | None = None
     patience: float = 300.0  # seconds; a question that nobody answers is a no
-    _settled: dict[Identity, Allow | Deny] = field(default_factory=dict, repr=False)
-    _open: dict[Identity, asyncio.Future[Allow | Deny]] = field(default_factory=dict, repr=False)
+    remember: bool = True  # False where whoever is asked remembers the answer
+    _settled: dict[Identity, Allow | Deny] = field(default_factory=dict, init=False, repr=False)
+    _open: dict[Identity, _Shared] = field(default_factory=dict, init=False, repr=False)
+    _asking: set[asyncio.Task[Allow | Deny]] = field(default_factory=set, init=False, repr=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
 
     async def settle(self, decision: Decision) -> Allow | Deny:
-        """Return Allow or Deny for any decision, asking where the mode says so."""
+        """Return Allow or Deny for any decision, asking where the mode says so.
+
+        Callers may be in different event loops; the question runs in the first one's.
+        """
         if not isinstance(decision, RequiresApproval):
             return decision
         request = decision.request
@@ -66,14 +75,48 @@ class Permissions:
             self.record("bypass", request)
             return Allow("bypass", request.rule, request.subject)
         identity = request.identity(Scope.SESSION)
-        if identity in self._settled:
-            return self._settled[identity]
-        if identity not in self._open:
-            question = asyncio.ensure_future(self._answer(request, identity))
-            self._open[identity] = question
-            question.add_done_callback(lambda _: self._open.pop(identity, None))
+        with self._lock:
+            if identity in self._settled:
+                return self._settled[identity]
+            shared = self._open.get(identity) or self._begin(request, identity)
         # Shielded: one caller that goes away does not take the question from the others.
-        return await asyncio.shield(self._open[identity])
+        return await asyncio.shield(asyncio.wrap_future(shared))
+
+    async def settle_all(self, decisions: Sequence[Decision]) -> Allow | Deny | None:
+        """Settle the decisions about one call: the strictest answer, None where there are none.
+
+        A denial among them is the answer at once, and nobody is asked about the others.
+        """
+        for decision in decisions:
+            if isinstance(decision, Deny):
+                return decision
+        settled: Allow | Deny | None = None
+        for decision in decisions:
+            settled = await self.settle(decision)
+            if isinstance(settled, Deny):
+                return settled
+        return settled
+
+    def end_session(self, session_key: str) -> None:
+        """Forget what was answered for a session that is over."""
+        for identity in [each for each in self._settled if each.session_key == session_key]:
+            self._settled.pop(identity, None)
+
+    def _begin(self, request: AccessRequest, identity: Identity) -> _Shared:
+        shared: _Shared = Future()
+        question = asyncio.ensure_future(self._answer(request, identity))
+        self._open[identity] = shared
+        self._asking.add(question)
+
+        def ended(done: asyncio.Task[Allow | Deny]) -> None:
+            with self._lock:
+                self._asking.discard(done)
+                self._open.pop(identity, None)
+            closed = Deny(request, "the question was closed, which is a no")
+            shared.set_result(closed if done.cancelled() else done.result())
+
+        question.add_done_callback(ended)
+        return shared
 
     async def _answer(self, request: AccessRequest, identity: Identity) -> Allow | Deny:
         answer = await self._classified(request) if self.mode is Mode.AUTO else None
@@ -84,7 +127,7 @@ class Permissions:
         if self.record is not None:
             self.record(f"answered_{answer}", request)
         decision = _decision(answer, request)
-        if answer is not Answer.ONCE:
+        if self.remember and answer is not Answer.ONCE:
             self._settled[identity] = decision
         return decision
 

@@ -7,7 +7,7 @@ them is the answer about the call. What a tool does beyond its schema is caught 
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from democrai_osguard.access import Operation, ResourceType
@@ -71,13 +71,14 @@ def precheck(
     policy: Policy,
     *,
     base: str | os.PathLike[str],
+    session_key: str | None = None,
 ) -> tuple[Decision, ...]:
     """Return a decision for each file that the input names; raise ToolInputError if it is unclear.
 
-    `base` is the folder in which the tool runs.
+    `base` is the folder in which the tool runs, `session_key` the session that it runs for.
     """
     touched = dict.fromkeys(
-        request
+        replace(request, session_key=session_key)
         for field in schema
         for text in _texts(field, tool_input)
         for request in _requests(field.effect, text, policy, base)

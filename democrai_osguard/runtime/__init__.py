@@ -1,6 +1,6 @@
 """The guard of each surface of the application, made from a manifest and a request's identity."""
 
-from democrai_osguard.runtime.approvals_link import use_approvals
+from democrai_osguard.runtime.approvals_link import ask_through, use_approvals
 from democrai_osguard.runtime.contexts import (
     agent_context,
     engine_context,
@@ -12,9 +12,14 @@ from democrai_osguard.runtime.contexts import (
     task_context,
     tool_context,
 )
+from democrai_osguard.runtime.mcp import contact_mcp
+from democrai_osguard.runtime.resuming import Resumer
 
 __all__ = [
+    "Resumer",
     "agent_context",
+    "ask_through",
+    "contact_mcp",
     "engine_context",
     "extractor_context",
     "mcp_context",

@@ -5,17 +5,26 @@ What the guard refuses, and where the runtime goes around it, is written to the 
 
 from __future__ import annotations
 
+import asyncio
 import atexit
 from typing import TYPE_CHECKING
 
-from democrai_osguard import guard
 from democrai_osguard.approvals.records import Origin, session_label
 from democrai_osguard.approvals.refusals import Refusal
+from democrai_osguard.guard.installation import use_asker
+from democrai_osguard.permissions.modes import Answer
+from democrai_osguard.permissions.settling import Settler
+from democrai_osguard.runtime.desk import Desk
 
 if TYPE_CHECKING:
-    from democrai_osguard.access import AccessRequest, Rule, Subject
+    from collections.abc import Mapping
+
+    from democrai_osguard import guard
+    from democrai_osguard.access import AccessRequest, Subject
     from democrai_osguard.approvals.journal import Journal
     from democrai_osguard.approvals.service import ApprovalService
+    from democrai_osguard.permissions.modes import Permissions
+    from democrai_osguard.policy.profile import Profile
 
 _RESOURCES = {
     "sandbox_filesystem_denied": "filesystem",
@@ -25,25 +34,50 @@ _RESOURCES = {
 }
 
 
-class _Link:
-    """Answers the guard from the service, remembering what one activation may remember."""
+def use_approvals(
+    service: ApprovalService | None,
+    *,
+    profiles: Mapping[Subject, Profile] | None = None,
+    permissions: Permissions | None = None,
+) -> None:
+    """Let the guard ask this service; None means the rules alone. Refused inside a guard.
 
-    def __init__(self, service: ApprovalService) -> None:
+    `profiles` hold for every chain that their subject is in. With `permissions`, an act that
+    nothing allows yet is settled as its mode says, while the act waits; a mode that lets something
+    through is written to the audit log. Without, it is refused, and asked for where that helps.
+    """
+    if service is None:
+        use_asker(None)
+        return
+    settler = None if permissions is None else Settler(_record_in(service, permissions))
+    use_asker(Desk(service, profiles, settler), _Witness(service.journal))
+    atexit.register(service.journal.flush)  # what was counted and not written yet
+
+
+def ask_through(service: ApprovalService, patience: float = 300.0) -> _Person:
+    """Return a question for `Permissions` that waits for the page or the command line.
+
+    Use it with `remember=False`: the service remembers what was decided, and for how long.
+    """
+    return _Person(service, patience)
+
+
+class _Person:
+    """Asks whoever answers pending requests."""
+
+    def __init__(self, service: ApprovalService, patience: float) -> None:
         self._service = service
-        self._verdicts = service.verdicts()
+        self._patience = patience
 
-    def denial(self, request: AccessRequest) -> Rule | None:
-        return self._verdicts.denial(request)
-
-    def session_approval(self, request: AccessRequest) -> Rule | None:
-        return self._verdicts.session_approval(request)
-
-    def permanent_approval(self, request: AccessRequest) -> Rule | None:
-        return self._verdicts.permanent_approval(request)
-
-    def refused(self, request: AccessRequest, chain: tuple[Subject, ...]) -> None:
-        """Ask a person."""
-        self._service.register(request, Origin(session_key=request.session_key), chain=chain)
+    async def __call__(self, request: AccessRequest) -> Answer:
+        origin = Origin(session_key=request.session_key)
+        asked = self._service.register(request, origin, held=True)
+        found = await asyncio.to_thread(self._service.wait_for_answer, asked.id, self._patience)
+        if found.state == "denied":
+            return Answer.DENY
+        if found.state in {"approved", "once", "used"}:
+            return Answer.ONCE if found.scope is None else Answer(str(found.scope))
+        raise TimeoutError
 
 
 class _Witness:
@@ -77,13 +111,13 @@ class _Witness:
         self._journal.bypassed(fields)
 
 
-def use_approvals(service: ApprovalService | None) -> None:
-    """Let the guard ask this service, and write to its log; None means the rules alone.
+def _record_in(service: ApprovalService, permissions: Permissions) -> Permissions:
+    """Let the same permissions write what they let through to the audit log as well."""
+    tell = permissions.record
 
-    Refused inside a guard.
-    """
-    if service is None:
-        guard.use_approvals(None)
-        return
-    guard.use_approvals(_Link(service), _Witness(service.journal))
-    atexit.register(service.journal.flush)  # what was counted and not written yet
+    def record(event: str, request: AccessRequest) -> None:
+        service.settled(event, request)
+        tell(event, request)
+
+    permissions.record = record
+    return permissions

@@ -6,11 +6,14 @@ without a session can be approved permanently or denied, never for a session.
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, TypedDict, Unpack
 
 from democrai_osguard.access import Operation, ResourceType, Rule
-from democrai_osguard.guard import network_policy_context, process_guard_context
+from democrai_osguard.errors import ManifestError
+from democrai_osguard.guard import current_guard, network_policy_context, process_guard_context
 from democrai_osguard.manifest import Manifest, load_manifest
+from democrai_osguard.policy.ruleset import RuleSet
 from democrai_osguard.runtime.package_index import package_index_rules
 from democrai_osguard.targets import normalize_target
 
@@ -20,6 +23,9 @@ if TYPE_CHECKING:
 
     Source = Manifest | str | os.PathLike[str] | Mapping[str, object] | None
     Folder = str | os.PathLike[str] | None
+
+
+_log = logging.getLogger("democrai_osguard.runtime")
 
 
 class Identity(TypedDict, total=False):
@@ -90,21 +96,21 @@ def tool_context(
     name: str, access: Iterable[Rule] = (), **identity: Unpack[Identity]
 ) -> process_guard_context:
     """Return the guard of a tool: what it declares narrows, and silence changes nothing."""
-    return process_guard_context(name, "tool", access=tuple(access), **identity)
+    return _asset(name, "tool", access, identity)
 
 
 def agent_context(
     name: str, access: Iterable[Rule] = (), **identity: Unpack[Identity]
 ) -> process_guard_context:
     """Return the guard of an agent: what it declares narrows, and silence changes nothing."""
-    return process_guard_context(name, "agent", access=tuple(access), **identity)
+    return _asset(name, "agent", access, identity)
 
 
 def pipeline_context(
     name: str, access: Iterable[Rule] = (), **identity: Unpack[Identity]
 ) -> process_guard_context:
     """Return the guard of a pipeline: what it declares narrows, and silence changes nothing."""
-    return process_guard_context(name, "pipeline", access=tuple(access), **identity)
+    return _asset(name, "pipeline", access, identity)
 
 
 def media_context(
@@ -133,8 +139,30 @@ def _declared(
 
 def _manifest(source: Source, kind: str, phase: str | None, folder: Folder) -> Manifest:
     if isinstance(source, Manifest):
+        if (source.kind, source.phase) != (kind, phase):
+            found, wanted = _named(source.kind, source.phase), _named(kind, phase)
+            raise ManifestError((f"this is the manifest of {found}, not of {wanted}",))
         return source
     return load_manifest({} if source is None else source, kind, phase, base=folder)
+
+
+def _named(kind: str, phase: str | None) -> str:
+    return kind if phase is None else f"{kind} in its phase {phase}"
+
+
+def _asset(
+    name: str, kind: str, access: Iterable[Rule], identity: Identity
+) -> process_guard_context:
+    """Return the guard of an asset; say where it declares what the subjects around do not have."""
+    rules = tuple(access)
+    around = current_guard()
+    if rules and around is not None:
+        held = RuleSet(around.access)
+        for rule in rules:
+            if held.find(rule.resource_type, rule.operation, rule.target) is None:
+                words = "%s:%s declares %s, which %s does not allow: it is narrowed away"
+                _log.warning(words, kind, name, rule, around.subject)
+    return process_guard_context(name, kind, access=rules, **identity)
 
 
 def _own_folder(folder: Folder) -> tuple[Rule, ...]:

@@ -41,7 +41,7 @@ from . import (
 from .environment import KEEP_ALL, child_environment
 from .errors import LaunchError, UsageError
 from .options import LEVELS, Options
-from .plan import make_plan
+from .plan import Facts, make_plan
 from .record import Record
 from .rules import make_subject
 
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
     from .enforcement import Programs
-    from .plan import Facts, Plan
+    from .plan import Plan
     from .rules import Rule, Subject
 else:
     import _signal as signal
@@ -66,6 +66,8 @@ _LENGTH = struct.Struct("<I")
 _STANDARD = 3
 _ABOVE_KEPT = 512
 _MOST_REMEMBERED = 1 << 20  # bytes of requests
+_ACCESS = "DEMOCRAI_ACCESS"
+_LANDLOCK_OFF, _SECCOMP_OFF = "--without-landlock", "--without-seccomp"
 _KEYS = {"command", "environment", "folder", "access", "subject", "require", "limits", "keep"}
 # A terminal sends these to everybody in the caller's group; the warm launcher goes with its caller.
 _NOT_FOR_US = (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGTSTP)
@@ -114,7 +116,7 @@ class Kitchen:
         request, environment = self._read(text)
         search_path = request.environment.get("PATH")
         command = program.find(_from(request.folder, request.command[0]), search_path)
-        seen = facts.gather(request.rules, command, search_path)
+        seen = _found(facts.gather(request.rules, command, search_path))
         recipe = self._recipe(text, request, seen)
         main.check_level(recipe.plan, request.require, quiet=True)
         restrictions = enforcement.prepare(recipe.plan, recipe.programs)
@@ -128,6 +130,8 @@ class Kitchen:
             environment = child_environment(
                 request.environment, request.rules, request.subject, keep=(KEEP_ALL,)
             )
+            # The caller's own policy, which the rules may say in another way.
+            environment[_ACCESS] = request.environment.get(_ACCESS, environment[_ACCESS])
             self._make_room(text)
             self._parsed[text] = request, environment
         return self._parsed[text]
@@ -151,7 +155,8 @@ class Kitchen:
 def serve() -> NoReturn:
     """Answer the caller at standard input until it is gone."""
     kernel.close_range(_STANDARD)
-    enforcement.enforce_always(has_seccomp=facts.can_filter())
+    has_seccomp = facts.can_filter() and _SECCOMP_OFF not in sys.argv
+    enforcement.enforce_always(has_seccomp=has_seccomp)
     gc.disable()  # a collection in a fork would copy every page that it looks at
     caller = os.pidfd_open(os.getppid())
     connection = socket.socket(fileno=os.dup(0))
@@ -185,6 +190,13 @@ def _answer(
     finally:
         kernel.close_range(connection.fileno() + 1)  # all that this request has opened
     connection.sendall(struct.pack("<q", child))
+
+
+def _found(host: Facts) -> Facts:
+    """Return what the host has without what the caller's operator switched off."""
+    landlock = _LANDLOCK_OFF not in sys.argv
+    seccomp = host.seccomp and _SECCOMP_OFF not in sys.argv
+    return Facts(host.abi if landlock else 0, seccomp, host.notifications and seccomp, *host[3:])
 
 
 def _from(folder: str | None, name: str) -> str:

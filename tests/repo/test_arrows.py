@@ -22,6 +22,7 @@ FLOORS = {
     "errors": 0,
     "access": 1,
     "directories": 1,
+    "settings": 1,
     "targets": 2,
     "policy": 3,
     "manifest_shape": 3,

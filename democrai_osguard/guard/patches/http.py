@@ -272,6 +272,10 @@ def http_patches(doors: Doors) -> tuple[Replacement, ...]:
         Replacement("httpx:AsyncHTTPTransport", "handle_async_request", _httpx_async(doors)),
         Replacement("httpcore:ConnectionPool", "handle_request", _httpx_sync(doors)),
         Replacement("httpcore:AsyncConnectionPool", "handle_async_request", _httpx_async(doors)),
+        Replacement("httpx2:HTTPTransport", "handle_request", _httpx_sync(doors)),
+        Replacement("httpx2:AsyncHTTPTransport", "handle_async_request", _httpx_async(doors)),
+        Replacement("httpcore2:ConnectionPool", "handle_request", _httpx_sync(doors)),
+        Replacement("httpcore2:AsyncConnectionPool", "handle_async_request", _httpx_async(doors)),
         Replacement("aiohttp.client:ClientSession", "_request", _aiohttp_request(doors)),
         Replacement("aiohttp.connector:BaseConnector", "connect", _aiohttp_connect(doors)),
     )

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from democrai_osguard.guard.sealed import core
 from democrai_osguard.guard.sealed.answers import ASK, NOTE, PROTECTED, refusal
-from democrai_osguard.guard.sealed.core import STATES, VAR, State, current
+from democrai_osguard.guard.sealed.core import STATES, VAR, State, current, text_of, unguarded
 from democrai_osguard.guard.sealed.imports import NEVER, SENSITIVE, opened
-from democrai_osguard.guard.sealed.integrity import repair
+from democrai_osguard.guard.sealed.integrity import repair, restore_answers, watch_answers
 from democrai_osguard.guard.sealed.policies import policy_of, with_runtime
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def new_state(spec: SimpleNamespace, around: State | None) -> State | None:
         **_from_policy(policy),
         **_memories(),
     )
-    state.variables = lambda: core.unguarded(state, VARIABLES[0], info_of(state))
+    state.variables = lambda: unguarded(state, VARIABLES[0], info_of(state))
     if spec.only_network:
         _keep_the_rest(state, around)
     return state
@@ -192,7 +192,7 @@ def bypass(frame: FrameType) -> object:
         return refusal(around, "sandbox_guard_denied", None, "process_guard_bypass_context")
     if NOTE:  # what cannot be written down is not opened
         place = f"{caller.f_code.co_filename}:{caller.f_lineno}"
-        core.unguarded(around, NOTE[1], info_of(around), place)
+        unguarded(around, NOTE[1], info_of(around), place)
     state = SimpleNamespace(**vars(around))
     state.bypass, state.token = True, core.new_token()
     state.opener, state.around = _runner(caller), around
@@ -256,7 +256,12 @@ def protect(prefix: str) -> Warning | None:
     return None
 
 
-def use_approvals(asker: Any, notes: tuple[Any, ...]) -> Warning | None:  # noqa: ANN401
+def use_approvals(
+    asker: Any,  # noqa: ANN401
+    notes: tuple[Any, ...],
+    modules: Any,  # noqa: ANN401
+    builtins: Any,  # noqa: ANN401
+) -> Warning | None:
     """Change who answers about approvals and who keeps notes, unless guarded code asks for it."""
     state = current()
     if state is not None:
@@ -264,6 +269,43 @@ def use_approvals(asker: Any, notes: tuple[Any, ...]) -> Warning | None:  # noqa
     ASK.clear()
     NOTE[:] = notes
     core.ANSWERED[:] = [] if asker is None else [True]
+    watch_answers(modules, builtins)
     if asker is not None:
         ASK.append(asker)
     return None
+
+
+def approvals() -> object:
+    """Return who answers about approvals, None where nobody does; refuse guarded code."""
+    state = current()
+    if state is not None:
+        return refusal(state, "sandbox_guard_denied", None, "approvals")
+    return ASK[0] if ASK else None
+
+
+def external_access(*question: Any) -> object:  # noqa: ANN401
+    """Put an explicit question to whoever answers; None where no guard is active.
+
+    The subject is the one of the active guard, whatever is asked.
+    """
+    state = current()
+    if state is None:
+        return None
+    if not ASK:
+        why = "no approval service is registered"
+        return refusal(state, "sandbox_external_access_check_failed", None, "", why)
+    plain = tuple(
+        item if item is None or type(item) is bool else text_of(item) for item in question
+    )
+    restore_answers()
+    desk: Any = ASK[0]
+    answer = unguarded(state, desk.check, info_of(state), *plain)
+    if answer[0] is True:
+        _forget_refusals(state)
+    return answer
+
+
+def _forget_refusals(state: State) -> None:
+    """Forget what was refused: a person may have allowed it since."""
+    for key in [key for key, answer in list(state.answers.items()) if answer is not None]:
+        state.answers.pop(key, None)

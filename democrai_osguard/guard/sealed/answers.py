@@ -11,6 +11,7 @@ from posix import fspath
 from typing import TYPE_CHECKING, Any
 
 from democrai_osguard.guard.sealed.core import CLOSED, MISSING, State, current, unguarded
+from democrai_osguard.guard.sealed.integrity import answers_intact, restore_answers
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,6 +23,7 @@ PROTECTED: list[tuple[str, ...]] = [()]  # prefixes of files that no rule opens
 _NEVER = ("/proc/self/mem", "/proc/self/task/", "/proc/kcore", "/proc/kmsg", "/dev/mem")
 _ROOM = 16_384
 _REFUSAL_FIELDS = 7
+_CHANGED = "the code that answers about approvals was changed"
 
 
 def covered(roots: frozenset[str], path: str) -> bool:
@@ -71,15 +73,20 @@ def consult(  # noqa: PLR0913 - the call's own parameters
     state: State, resource: str, operation: str, target: str, *, declared: bool, code: str = ""
 ) -> Warning | None:
     """Ask the service, which may deny what is declared and approve what is not."""
+    code = code or _code(operation)
+    restore_answers()
     try:
         verdict = unguarded(state, ASK[0], state.token, resource, operation, target, declared)
     except Exception as error:  # noqa: BLE001 - handed on without our frames
         text = f"{type(error).__name__}: {error}"
         return refusal(state, "sandbox_external_access_check_failed", operation, target, text)
     if verdict is True:
-        return None
+        # Once more where the service opens something: another thread may change it meanwhile.
+        if declared or answers_intact():
+            return None
+        verdict = _CHANGED
     why = verdict if type(verdict) is str else ""
-    return refusal(state, code or _code(operation), operation, target, why)
+    return refusal(state, code, operation, target, why)
 
 
 def remember(state: State, key: object, answer: Warning | None) -> Warning | None:

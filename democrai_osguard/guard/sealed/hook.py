@@ -44,6 +44,15 @@ _family = raw_socket.family.__get__
 # Families and types that are judged where they connect: unix, IPv4 and IPv6; stream and datagram.
 _USUAL_SOCKETS = frozenset((family, kind) for family in (1, 2, 10) for kind in (1, 2))
 _reading: set[int] = set()  # threads in which we look at a traceback ourselves
+_ANSWERING = (  # public code that takes part in an answer about approvals
+    "democrai_osguard.access",
+    "democrai_osguard.approvals",
+    "democrai_osguard.audit",
+    "democrai_osguard.permissions",
+    "democrai_osguard.policy",
+    "democrai_osguard.runtime",
+    "democrai_osguard.targets",
+)
 _INJECTS_INPUT = frozenset({0x5412, 0x541C})  # TIOCSTI, TIOCLINUX
 
 
@@ -53,7 +62,9 @@ def judge(event: str, args: Args) -> Warning | None:
         if is_own_look(args[0]):
             return None
     elif event == "object.__getattr__" and args[1] not in FRAME_ATTRIBUTES:
-        answer = _protected_function(args) if args[1] in FUNCTION_ATTRIBUTES else None
+        # The defaults by name are a dictionary, which a look is enough to change.
+        ours = _ANSWERING if args[1] == "__kwdefaults__" else ()
+        answer = _protected_function(args, *ours) if args[1] in FUNCTION_ATTRIBUTES else None
         return answer if answer is None else noted(answer)
     token = get(MISSING)
     state = STATES.get(token) if type(token) is LockType else None
@@ -114,11 +125,11 @@ def _is_ours(frame: FrameType | None) -> bool:
     return frame is not None and _holds(frame.f_globals, SEALED)
 
 
-def _protected_function(args: Args) -> Warning | None:
-    """Refuse a look into the functions that stand before the originals."""
+def _protected_function(args: Args, *ours: str) -> Warning | None:
+    """Refuse a look into the functions that stand before the originals, or into those of ours."""
     space = getattr(args[0], "__globals__", None)
     name = space.get("__name__") if type(space) is dict else None
-    if not isinstance(name, str) or not name.startswith("democrai_osguard.guard"):
+    if not isinstance(name, str) or not name.startswith(("democrai_osguard.guard", *ours)):
         return None
     state = current()
     if state is None:
@@ -129,14 +140,17 @@ def _protected_function(args: Args) -> Warning | None:
 def _set_attribute(state: State, args: Args) -> Warning | None:
     if args[1] not in FUNCTION_ATTRIBUTES:
         return None
-    return _protected_function(args) or _new_function(state, args[2:] or (None,))
+    changed = _protected_function(args, *_ANSWERING)
+    return changed or _new_function(state, args[2:] or (None,))
 
 
 def _executed(state: State, args: Args) -> Warning | None:
     code = args[0]
     if type(code) is not CodeType:
         return None
-    if _is_runtime(code) and not unguarded(state, GENUINE[0], code):
+    if _is_runtime(code):  # loaded on the subject's behalf, and still the runtime's
+        if unguarded(state, GENUINE[0], code):
+            return None
         return refusal(state, "sandbox_guard_denied", None, "code under a false name")
     mark(text_of(code.co_filename) or "", state)
     return None

@@ -18,6 +18,10 @@ _CONTAINERS: list[tuple[Any, Any]] = []
 _LOADED: dict[str, ModuleType] = {}  # public modules by name
 _MAPPINGS: list[tuple[dict[str, Any], dict[str, Any]]] = []
 _PUBLIC: list[tuple[Any, tuple[str, ...], tuple[Any, ...]]] = []
+# Public modules and classes that answer, their namespaces, and all that was in them.
+_ANSWERING: list[tuple[Any, Any, tuple[str, ...], tuple[Any, ...]]] = []
+_BUILTINS: list[tuple[dict[str, Any], tuple[str, ...], tuple[Any, ...]]] = []
+_MISSING = object()
 
 
 def take(modules: list[ModuleType]) -> None:
@@ -64,6 +68,45 @@ def watch_over(own: list[ModuleType]) -> None:
         _PUBLIC.extend(
             (value, *_functions(value)) for value in classes if value.__module__ == module.__name__
         )
+
+
+def watch_answers(modules: list[ModuleType], builtins: dict[str, Any]) -> None:
+    """Remember the public code that answers about approvals, and what it calls by bare names."""
+    owners: list[Any] = []
+    for module in modules:
+        inside = (value for value in vars(module).values() if isinstance(value, type))
+        owners += [module, *(each for each in inside if each.__module__ == module.__name__)]
+    _ANSWERING[:] = [
+        (owner, vars(owner), tuple(vars(owner)), tuple(vars(owner).values())) for owner in owners
+    ]
+    _BUILTINS[:] = [(builtins, tuple(builtins), tuple(builtins.values()))]
+
+
+def answers_intact() -> bool:
+    """Tell whether the code that answers is as it was when it was registered."""
+    for _, space, _, values in _ANSWERING:
+        if len(space) != len(values) or not all(map(is_, space.values(), values)):
+            return False
+    return all(_same(*row) for row in _BUILTINS)  # others may add to these
+
+
+def restore_answers() -> None:
+    """Put back what guarded code changed in the code that answers."""
+    if answers_intact():
+        return
+    for space, names, values in _BUILTINS:
+        space.update(zip(names, values, strict=True))
+    for owner, space, names, values in _ANSWERING:
+        _put_right(owner, space, dict(zip(names, values, strict=True)))
+
+
+def _put_right(owner: Any, space: Any, before: dict[str, Any]) -> None:  # noqa: ANN401
+    kind = type if isinstance(owner, type) else ModuleType
+    for name in [name for name in list(space) if name not in before]:
+        kind.__delattr__(owner, name)
+    for name, value in before.items():
+        if space.get(name, _MISSING) is not value:
+            kind.__setattr__(owner, name, value)
 
 
 def watch_mapping(mapping: dict[str, Any]) -> None:

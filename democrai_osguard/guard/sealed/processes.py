@@ -22,7 +22,7 @@ _X_OK = 1
 _SHEBANGS = 4
 _BLANK = " \t\n"
 _SHEBANG_LIMIT = 256  # the kernel reads no more of the first line
-_passing: set[int] = set()  # threads that are starting what has been judged
+PASSING: set[int] = set()  # threads that are starting what has been judged
 
 
 def starting(entry: str) -> Warning | None:
@@ -155,10 +155,10 @@ def fork_exec(args: tuple[Any, ...]) -> object:
         env = merged(state, _as_mapping(args[5]))
         pairs = [name + b"=" + value for name, value in env.items()]
         try:
-            _passing.add(get_ident())
+            PASSING.add(get_ident())
             return original(*args[:5], pairs, *args[6:])
         finally:
-            _passing.discard(get_ident())
+            PASSING.discard(get_ident())
     except BaseException as error:  # noqa: BLE001 - handed on without our frames
         return bare(error, state)
 
@@ -201,10 +201,10 @@ def spawn(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> object:
         if answer is not None:
             return answer
         try:
-            _passing.add(get_ident())
+            PASSING.add(get_ident())
             return original(args[0], args[1], merged(state, args[2]), *args[3:], **kwargs)
         finally:
-            _passing.discard(get_ident())
+            PASSING.discard(get_ident())
     except BaseException as error:  # noqa: BLE001 - handed on without our frames
         return bare(error, state)
 
@@ -230,10 +230,10 @@ def system(command: str) -> object:
         if answer is not None:
             return answer
         try:
-            _passing.add(get_ident())
+            PASSING.add(get_ident())
             pid = posix_spawn("/bin/sh", argv, merged(state, None))
         finally:
-            _passing.discard(get_ident())
+            PASSING.discard(get_ident())
         return waitpid(pid, 0)[1]
     except BaseException as error:  # noqa: BLE001 - handed on without our frames
         return bare(error, state)
@@ -241,7 +241,7 @@ def system(command: str) -> object:
 
 def event(state: State, entry: str, program: object) -> Warning | None:
     """Judge a start that no wrapper has seen: the hook's side."""
-    if get_ident() in _passing:
+    if get_ident() in PASSING:
         return None
     answer = may_start(state, entry)
     if answer is not None or not isinstance(program, (str, bytes)) or not program:

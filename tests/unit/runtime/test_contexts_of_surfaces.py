@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from democrai_osguard import ManifestError, Rule, Subject, runtime
+from democrai_osguard import ManifestError, Rule, Subject, TargetError, load_manifest, runtime
 from democrai_osguard.guard import GuardInfo, current_guard
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from contextlib import AbstractContextManager
     from pathlib import Path
 
@@ -141,3 +142,37 @@ def test_a_manifest_that_does_not_fit_opens_no_guard(manifest: dict[str, object]
 def test_an_unknown_phase_opens_no_guard() -> None:
     with pytest.raises(ManifestError):
         runtime.engine_context("whisper", PHASES, phase="build")
+
+
+@pytest.mark.parametrize(
+    ("kind", "phase"),
+    [("engine", "install"), ("extractor", "runtime"), ("extractor", "install"), ("module", None)],
+)
+def test_a_manifest_of_another_phase_or_kind_opens_no_guard(kind: str, phase: str | None) -> None:
+    document: Mapping[str, object] = PHASES if phase else MODULE
+    other = load_manifest(document, kind, phase)
+    with pytest.raises(ManifestError, match="this is the manifest of"):
+        runtime.engine_context("whisper", other)
+    own = load_manifest(PHASES, "engine", "runtime")
+    assert set(inside(runtime.engine_context("whisper", own)).access) == {Rule.of(**READ)}
+
+
+@pytest.mark.parametrize(
+    "context", [runtime.tool_context, runtime.agent_context, runtime.pipeline_context]
+)
+def test_an_asset_that_declares_more_is_narrowed_and_that_is_said(
+    context: type, caplog: pytest.LogCaptureFixture
+) -> None:
+    beyond = rule("filesystem", "read", "/etc")
+    with runtime.module_context("notes", MODULE):
+        info = inside(context("asset", [beyond, rule("filesystem", "read", "/srv/data/in")]))
+    assert set(info.access) == {rule("filesystem", "read", "/srv/data/in")}
+    (record,) = caplog.records
+    assert f"declares {beyond}, which module:notes does not allow" in record.getMessage()
+
+
+@pytest.mark.parametrize("url", ["https://u:p@x.example.com", "http://x.example.com\\@y", " "])
+def test_a_configured_url_that_is_none_opens_no_guard(url: str) -> None:
+    manifest = {"runtime": {"allowed_config_urls": ["base_url"]}}
+    with pytest.raises(TargetError):
+        runtime.engine_context("llm", manifest, config={"base_url": url})

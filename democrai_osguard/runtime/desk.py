@@ -1,0 +1,174 @@
+"""Who answers the guard: rules, profile, recorded decisions, and then the permission mode.
+
+One pure function decides; this file only tells it what to decide about, and acts on the answer.
+It runs outside of every guard, on plain values that the guard hands over.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from democrai_osguard.access import AccessRequest, Operation, ResourceType, Rule, Subject
+from democrai_osguard.approvals.records import Origin, Resume
+from democrai_osguard.errors import ContractError, OsGuardError, TargetError
+from democrai_osguard.guard.installation import doors
+from democrai_osguard.permissions.modes import Mode
+from democrai_osguard.policy.chain import Chain
+from democrai_osguard.policy.decide import Policy, decide
+from democrai_osguard.policy.decision import Allow, Decision, Deny, RequiresApproval
+from democrai_osguard.policy.profile import Globs, Profile
+from democrai_osguard.targets.request import access_request
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from democrai_osguard.approvals.service import ApprovalService
+    from democrai_osguard.permissions.settling import Settler
+
+    # allowed, requires approval, code, message, the id of the pending request
+    Answer = tuple[bool, bool, str, str, str | None]
+    Failure = tuple[str, str, tuple[str, ...]]  # "failed", the error's code, its arguments
+
+FAILED = "failed"
+_PROTECTED = "it belongs to the guard itself"
+
+
+class Desk:
+    """Answers the guard's questions about acts, and explicit ones of guarded code."""
+
+    def __init__(
+        self,
+        service: ApprovalService,
+        profiles: Mapping[Subject, Profile] | None = None,
+        settler: Settler | None = None,
+    ) -> None:
+        self.service = service
+        self._verdicts = service.verdicts()
+        self._profiles = dict(profiles or {})
+        self._settler = settler
+        self._combined: dict[tuple[str, ...], Profile] = {}
+
+    def __call__(
+        self,
+        token: object,
+        resource: str,
+        operation: str,
+        target: str,
+        declared: bool,  # noqa: FBT001 - as the guard passes it
+    ) -> bool | str:
+        """Return True where the act is allowed, else why not."""
+        who = _Actor(doors["info_by_token"](token))
+        request = who.request(resource, operation, target)
+        rules = (request.rule,) if declared else ()
+        decision = self._decide(request, who, rules)
+        if isinstance(decision, RequiresApproval):
+            return self._without_a_rule(decision, who)
+        return True if isinstance(decision, Allow) else decision.reason
+
+    def check(  # noqa: PLR0913, PLR0917 - what is asked, as plain values
+        self,
+        info: tuple[Any, ...],
+        resource: str,
+        operation: str,
+        text: str,
+        register: bool,  # noqa: FBT001 - as the guard passes it
+        action: str | None,
+        context: str | None,
+    ) -> Answer | Failure:
+        """Answer an explicit question; with `register`, ask a person where nothing allows it."""
+        who = _Actor(info)
+        try:
+            request = access_request(
+                who.subject, resource, operation, text, session_key=who.session_key
+            )
+            decision = self._decide(request, who, who.rules)
+            if not isinstance(decision, RequiresApproval):
+                return _answer(decision)
+            if self._mode is Mode.BYPASS:
+                return True, False, "bypass", f"the permission mode allows {request.rule}", None
+            path = " > ".join(who.chain)
+            self.service.refused(request, decision.code, f"no rule of {path} covers it")
+            asked = self._ask_a_person(request, who, action, context) if register else None
+            return _answer(decision, asked)
+        except TargetError as error:
+            return FAILED, error.code, (str(error.value), error.reason)
+        except (ContractError, OsGuardError) as error:
+            return FAILED, error.code, (str(error).removeprefix(f"{error.code}: "),)
+
+    @property
+    def _mode(self) -> Mode | None:
+        return None if self._settler is None else self._settler.permissions.mode
+
+    def _decide(self, request: AccessRequest, who: _Actor, rules: Iterable[Rule]) -> Decision:
+        if _is_file(request) and doors["is_protected"](request.target):
+            return Deny(request, _PROTECTED)
+        chain = Chain.of(request.subject, rules)
+        return decide(request, Policy(chain, self._profile(who.chain), self._verdicts))
+
+    def _without_a_rule(self, decision: RequiresApproval, who: _Actor) -> bool | str:
+        request = decision.request
+        if self._settler is not None:
+            settled = self._settler.settle(decision)
+            return True if isinstance(settled, Allow) else settled.reason
+        if _is_noted(request):
+            self._ask_a_person(request, who, None, None)
+        return False
+
+    def _ask_a_person(
+        self, request: AccessRequest, who: _Actor, action: str | None, context: str | None
+    ) -> str:
+        resume = None if action is None else Resume(action, json.loads(context or "{}"))
+        chain = tuple(map(Subject.parse, who.chain))
+        return self.service.register(request, who.origin, chain=chain, resume=resume).id
+
+    def _profile(self, chain: tuple[str, ...]) -> Profile:
+        """Return what the profiles of all subjects of a chain ask for together."""
+        known = self._combined.get(chain)
+        if known is None:
+            found = [self._profiles.get(Subject.parse(text)) for text in chain]
+            known = self._combined[chain] = _together([each for each in found if each is not None])
+        return known
+
+
+class _Actor:
+    """Who acts, from the plain values of the guard's state."""
+
+    __slots__ = ("chain", "origin", "rules", "session_key", "subject")
+
+    def __init__(self, info: tuple[Any, ...]) -> None:
+        kind, name, chain, _, flat, identity, *_ = info
+        self.subject = Subject(kind, name)
+        self.chain: tuple[str, ...] = chain
+        self.rules = tuple(Rule(*rule) for rule in flat)
+        user, organization, self.session_key = identity
+        self.origin = Origin(user, organization, self.session_key)
+
+    def request(self, resource: str, operation: str, target: str) -> AccessRequest:
+        what = ResourceType(resource), Operation(operation)
+        return AccessRequest(self.subject, *what, target, session_key=self.session_key)
+
+
+def _is_file(request: AccessRequest) -> bool:
+    return request.resource_type is ResourceType.FILESYSTEM
+
+
+def _is_noted(request: AccessRequest) -> bool:
+    """Tell whether a refused act is a question by itself: probes of files are none."""
+    return not _is_file(request) or request.operation is Operation.EXECUTE
+
+
+def _answer(decision: Decision, asked: str | None = None) -> Answer:
+    waits = isinstance(decision, RequiresApproval)
+    words = decision.reason
+    if not isinstance(decision, Allow):
+        words = f"{words}. {decision.hint}"
+    return isinstance(decision, Allow), waits, decision.code, words, asked
+
+
+def _together(profiles: list[Profile]) -> Profile:
+    reads = (pattern for each in profiles for pattern in each.deny_read.patterns)
+    writes = (pattern for each in profiles for pattern in each.deny_write.patterns)
+    return Profile(
+        any(each.read_only for each in profiles), Globs(tuple(reads)), Globs(tuple(writes))
+    )

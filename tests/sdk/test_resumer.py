@@ -1,0 +1,97 @@
+"""What waited behind an approval: once, inside a guard, with the requester's identity."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+from sdk.host import ANN, Host
+
+from democrai_osguard import current_guard, runtime
+
+if TYPE_CHECKING:
+    from democrai_osguard.approvals import ResumeCall
+    from democrai_osguard.guard import process_guard_context
+
+ASK = """
+from democrai_osguard import sdk
+
+def main(target, action):
+    return sdk.access.require_external_access(
+        resource_type="filesystem", operation="read", target=target,
+        resume_action=action, resume_context={"target": str(target)}).request_id
+"""
+
+
+def resumer(host: Host, seen: list[str], arrived: threading.Event) -> runtime.Resumer:
+    def guard_of(call: ResumeCall) -> process_guard_context:
+        assert call.origin.user_id is not None
+        return host.guard(user_id=str(call.origin.user_id), session_key=call.origin.session_key)
+
+    def act(call: ResumeCall) -> None:
+        info = current_guard()
+        assert info is not None
+        with open(str(call.context["target"]), encoding="utf-8") as file:
+            seen.append(f"{info.subject} {info.user_id} {info.session_key} {file.read()}")
+        arrived.set()
+
+    def fail(_call: ResumeCall) -> None:
+        with open(host.outside / "other", encoding="utf-8") as file:
+            file.read()
+
+    (host.outside / "other").write_text("other")
+    return runtime.Resumer(host.service, {"again": act, "beyond": fail}, guard_of)
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_it_runs_once_by_itself_as_whoever_asked(host: Host, before: bool) -> None:
+    runtime.use_approvals(host.service)
+    main = host.load(ASK)
+    with host.guard(user_id="21", session_key="s-9"):
+        request_id = main(host.outside / "file", "again")
+    seen: list[str] = []
+    arrived = threading.Event()
+    running = resumer(host, seen, arrived)
+    if before:  # approved while nobody was there to go on
+        host.service.approve_for_session(request_id, ANN)
+        running.start()
+    else:
+        running.start()
+        host.service.approve_for_session(request_id, ANN)
+    assert arrived.wait(60)
+    running.stop()
+    assert running.run() == []
+    assert seen == ["module:notes 21 s-9 secret"]
+    assert host.service.get(request_id).resume_state == "done"
+
+
+def test_a_denied_request_is_not_resumed(host: Host) -> None:
+    runtime.use_approvals(host.service)
+    main = host.load(ASK)
+    with host.guard():
+        request_id = main(host.outside / "file", "again")
+    host.service.deny(request_id, ANN)
+    seen: list[str] = []
+    assert resumer(host, seen, threading.Event()).run() == []
+    assert seen == []
+
+
+def test_an_action_does_no_more_than_its_subject_may(host: Host) -> None:
+    runtime.use_approvals(host.service)
+    main = host.load(ASK)
+    with host.guard():
+        request_id = main(host.outside / "file", "beyond")
+    host.service.approve_permanently(request_id, ANN)
+    (ended,) = resumer(host, [], threading.Event()).run()
+    assert ended.resume_state == "failed"
+
+
+def test_an_action_that_nobody_knows_waits_for_somebody_who_does(host: Host) -> None:
+    runtime.use_approvals(host.service)
+    main = host.load(ASK)
+    with host.guard():
+        request_id = main(host.outside / "file", "unknown")
+    host.service.approve_permanently(request_id, ANN)
+    assert resumer(host, [], threading.Event()).run() == []
+    assert host.service.get(request_id).resume_state == "ready"
