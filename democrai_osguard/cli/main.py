@@ -22,6 +22,7 @@ COMMANDS = (
     "requests",
     "serve",
     "status",
+    "why",
 )
 
 

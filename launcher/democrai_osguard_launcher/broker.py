@@ -40,25 +40,29 @@ class Broker:
     def __init__(self, roots: Roots, listener: int, names: Mapping[int, str]) -> None:
         self._roots = roots
         self._identity = (os.geteuid(), os.getegid())
-        self._listener = listener
+        self.listener = listener
         self._names = names
         os.umask(0)  # the caller's own is applied instead
 
     def serve_one(self) -> None:
         """Take one call and answer it, whatever happens."""
-        call = notification.receive(self._listener)
+        call = notification.receive(self.listener)
         if call is None:
             return
         try:
-            answer = HANDLERS[self._names[call.number]](self, call)
+            answer = self.answer(self._names[call.number], call)
         except GoOn:
-            notification.go_on(self._listener, call)
+            notification.go_on(self.listener, call)
         except OSError as error:
-            notification.refuse(self._listener, call, error.errno or errno.EPERM)
+            notification.refuse(self.listener, call, error.errno or errno.EPERM)
         except Exception:  # noqa: BLE001 - a caller that waits forever is worse than a refusal
-            notification.refuse(self._listener, call, errno.EPERM)
+            notification.refuse(self.listener, call, errno.EPERM)
         else:
             self._deliver(call, answer)
+
+    def answer(self, name: str, call: Call) -> int | Descriptor:
+        """Complete the call; raise OSError to refuse it, GoOn to leave it to the kernel."""
+        return HANDLERS[name](self, call)
 
     def allows(self, operation: str, path: str) -> bool:
         """Tell whether a rule covers the path."""
@@ -71,16 +75,16 @@ class Broker:
         broker does, it does with its own rights.
         """
         user, group, umask = call.identity()
-        if (user, group) != self._identity or not notification.is_waiting(self._listener, call):
+        if (user, group) != self._identity or not notification.is_waiting(self.listener, call):
             raise OSError(errno.EPERM, os.strerror(errno.EPERM))
         return umask
 
     def _deliver(self, call: Call, answer: int | Descriptor) -> None:
         if isinstance(answer, int):
-            notification.give_back(self._listener, call, answer)
+            notification.give_back(self.listener, call, answer)
             return
         number, close_on_exec = answer
         try:
-            notification.hand_in(self._listener, call, number, close_on_exec=close_on_exec)
+            notification.hand_in(self.listener, call, number, close_on_exec=close_on_exec)
         finally:
             os.close(number)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 import time
 
 from .caller import AT_FDCWD, Call, real_path
@@ -85,6 +86,31 @@ def _make_folder(broker: Broker, call: Call, at: Place, mode: int) -> int:
         if not broker.allows("create", at.path):
             raise GoOn
         os.mkdir(at.name, mode & _MODE_BITS & ~broker.umask_of(call), dir_fd=at.folder)
+    finally:
+        os.close(at.folder)
+    return 0
+
+
+def _make_node(broker: Broker, call: Call, at: Place, mode: int) -> int:
+    """Make a file without opening it, a fifo or a socket; nobody who is confined makes a device."""
+    try:
+        plain = stat.S_IFMT(mode) in {0, stat.S_IFREG, stat.S_IFIFO, stat.S_IFSOCK}
+        if not plain or mode & _SET_ID_BITS or not broker.allows("create", at.path):
+            raise GoOn
+        kind = stat.S_IFMT(mode) or stat.S_IFREG
+        os.mknod(at.name, kind | mode & _MODE_BITS & ~broker.umask_of(call), dir_fd=at.folder)
+    finally:
+        os.close(at.folder)
+    return 0
+
+
+def _make_link(broker: Broker, call: Call, at: Place, content: int) -> int:
+    try:
+        if not broker.allows("create", at.path):
+            raise GoOn
+        text = call.text(content)
+        broker.umask_of(call)
+        os.symlink(text, at.name, dir_fd=at.folder)
     finally:
         os.close(at.folder)
     return 0
@@ -215,6 +241,10 @@ HANDLERS: Mapping[str, Callable[[Broker, Call], int | Descriptor]] = {
     "creat": _creat,
     "mkdir": lambda b, c: _make_folder(b, c, _place(c, AT_FDCWD, 0), c.arguments[1]),
     "mkdirat": lambda b, c: _make_folder(b, c, _place(c, c.integer(0), 1), c.arguments[2]),
+    "mknod": lambda b, c: _make_node(b, c, _place(c, AT_FDCWD, 0), c.arguments[1] & _INT),
+    "mknodat": lambda b, c: _make_node(b, c, _place(c, c.integer(0), 1), c.arguments[2] & _INT),
+    "symlink": lambda b, c: _make_link(b, c, _place(c, AT_FDCWD, 1), 0),
+    "symlinkat": lambda b, c: _make_link(b, c, _place(c, c.integer(1), 2), 0),
     "unlink": lambda b, c: _remove(b, c, _place(c, AT_FDCWD, 0), folder=False),
     "rmdir": lambda b, c: _remove(b, c, _place(c, AT_FDCWD, 0), folder=True),
     "unlinkat": _unlinkat,

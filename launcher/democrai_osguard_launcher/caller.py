@@ -87,13 +87,24 @@ class Call(Record):
 
     def identity(self) -> tuple[int, int, int]:
         """Return the caller's file system user, group and umask, as /proc says."""
+        fields = self._status()
+        user, group = (int(fields[name].split()[3]) for name in ("Uid", "Gid"))
+        return user, group, int(fields["Umask"], 8)
+
+    def process(self) -> int:
+        """Return the number of the caller's process; 0 when it is gone."""
+        try:
+            return int(self._status()["Tgid"])
+        except OSError:
+            return 0
+
+    def _status(self) -> dict[str, str]:
         fields: dict[str, str] = {}
         with open(f"/proc/{self.thread}/status", encoding="ascii", errors="replace") as status:
             for line in status:
                 name, _, value = line.partition(":")
                 fields[name] = value
-        user, group = (int(fields[name].split()[3]) for name in ("Uid", "Gid"))
-        return user, group, int(fields["Umask"], 8)
+        return fields
 
     def _base(self, folder: int) -> int:
         name = "cwd" if folder == AT_FDCWD else f"fd/{folder}"

@@ -19,9 +19,10 @@ if TYPE_CHECKING:
     from .plan import Plan
     from .receipt import Candidates
     from .supervision import Channel
+    from .watch import Watch
 
 _UMASK = 0o077  # what the command creates is its user's alone
-_RECEIPT_MODE = 0o600
+_REPORT_MODE = 0o600
 
 
 class Ready(Record):
@@ -30,27 +31,28 @@ class Ready(Record):
     restrictions: Restrictions
     candidates: Candidates
     supervised: bool
+    watch: Watch | None = None
 
 
-def make_ready(plan: Plan) -> Ready:
+def make_ready(plan: Plan, watch: Watch | None = None) -> Ready:
     """Prepare everything that can be prepared before the command's process exists."""
-    supervised = bool(plan.brokered) or _has_terminal()
-    restrictions = prepare(plan, supervised=supervised)
-    return Ready(restrictions, receipt.look_around(plan), supervised)
+    supervised = bool(plan.brokered or watch) or _has_terminal()
+    restrictions = prepare(plan, supervised=supervised, traced=watch is not None)
+    return Ready(restrictions, receipt.look_around(plan), supervised, watch)
 
 
 def confine(ready: Ready, options: Options, environment: Mapping[str, str]) -> None:
     """Return in the process that is to become the command, confined and tried."""
-    restrictions, candidates, supervised = ready
+    restrictions, candidates, supervised, watch = ready
     plan = restrictions.plan
-    record = _open_receipt(options.receipt)
+    record = open_report("--receipt", options.receipt) if options.receipt else None
     if record is not None:
         import json  # now: once confined, this process may no longer be able to read modules
 
         from .explain import as_document
     if options.limits:
         from . import limits
-    channel = _split(plan) if supervised else None
+    channel = _split(plan, watch) if supervised else None
     if plan.by_address:
         from . import egress
 
@@ -67,10 +69,10 @@ def confine(ready: Ready, options: Options, environment: Mapping[str, str]) -> N
         limits.apply(options.limits)
 
 
-def _split(plan: Plan) -> Channel:
+def _split(plan: Plan, watch: Watch | None) -> Channel:
     from . import supervision
 
-    return supervision.split(plan)
+    return supervision.split(plan, watch)
 
 
 def _has_terminal() -> bool:
@@ -81,11 +83,10 @@ def _has_terminal() -> bool:
     return True
 
 
-def _open_receipt(path: str | None) -> int | None:
-    if path is None:
-        return None
+def open_report(option: str, path: str) -> int:
+    """Open a file to write to, named by an option; raise UsageError when that fails."""
     try:
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
-        return os.open(path, flags, _RECEIPT_MODE)
+        return os.open(path, flags, _REPORT_MODE)
     except OSError as error:
-        raise UsageError(f"--receipt: {path}: {error.strerror}") from error
+        raise UsageError(f"{option}: {path}: {error.strerror}") from error

@@ -31,19 +31,22 @@ class Restrictions(Record):
     waiting: bytes | None  # the program that makes calls wait for the broker
 
 
-def prepare(plan: Plan, *, supervised: bool) -> Restrictions:
+def prepare(plan: Plan, *, supervised: bool, traced: bool = False) -> Restrictions:
     """Open the roots and read the programs, while files can still be read.
 
-    Without a supervisor what would be brokered is refused.
+    Without a supervisor what would be brokered is refused. Of a traced run the supervisor sees
+    all calls that a rule could allow, and judges their arguments.
     """
     brokered = plan.brokered if supervised else ()
+    waiting = (*brokered, seccomp.TRACE) if traced else brokered
+    left_out = seccomp.TRACED_CALLS if traced else ()
     machine = os.uname().machine
     return Restrictions(
         plan=plan,
         ruleset=_ruleset(plan) if plan.abi else None,
         own_folder=tuple(entry for entry in plan.paths if entry.path == _OWN_FOLDER),
-        arguments=_argument_program(plan, brokered) if plan.seccomp else None,
-        waiting=seccomp.broker_program(machine, brokered) if brokered else None,
+        arguments=argument_program(plan, brokered, left_out) if plan.seccomp else None,
+        waiting=seccomp.broker_program(machine, waiting) if waiting else None,
     )
 
 
@@ -60,7 +63,7 @@ def enforce(
             _allow_paths(restrictions.ruleset, restrictions.own_folder)
             flags = landlock.entry_flags(restrictions.plan.abi)
             kernel.restrict_self(restrictions.ruleset, flags)
-        _close_others({*keep, *((channel.descriptor,) if channel else ())})
+        close_others({*keep, *((channel.descriptor,) if channel else ())})
         if restrictions.arguments is not None:  # last: it refuses some of the calls above
             kernel.load_filter(restrictions.arguments)
         if channel and restrictions.waiting:
@@ -94,7 +97,8 @@ def _drop_capabilities() -> None:
             kernel.drop_from_bounding_set(number)
 
 
-def _close_others(keep: set[int]) -> None:
+def close_others(keep: set[int]) -> None:
+    """Close every descriptor above 2 but for these."""
     first = _FIRST_OWN_DESCRIPTOR
     for number in sorted(number for number in keep if number >= first):
         if number > first:
@@ -125,10 +129,14 @@ def _allow_paths(ruleset: int, paths: Iterable[PathRights]) -> None:
         os.close(descriptor)
 
 
-def _argument_program(plan: Plan, brokered: tuple[str, ...]) -> bytes:
+def argument_program(
+    plan: Plan, brokered: tuple[str, ...], left_out: tuple[str, ...] = ()
+) -> bytes:
+    """Assemble the program that judges arguments under this plan."""
     return seccomp.argument_program(
         os.uname().machine,
         plan.sockets,
         truncate_is_seen=bool(plan.handled.filesystem & landlock.TRUNCATE),
         brokered=brokered,
+        left_out=left_out,
     )

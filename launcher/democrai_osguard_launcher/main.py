@@ -54,13 +54,18 @@ def _launch(options: Options) -> None:
     if command is None or options.explain:
         _explain(plan, as_json=options.json)
         return
+    watch = None
+    if options.trace or options.observe:
+        from . import observation
+
+        plan, rules, watch = observation.prepare(plan, rules, options, command)
     environment = child_environment(os.environ, rules, options.subject, options.keep_env)
-    check_level(plan, options.require)
+    check_level(plan, "none" if options.observe else options.require, quiet=bool(options.observe))
     from .confinement import make_ready
     from .enforcement import enforce_always
 
     enforce_always(has_seccomp=plan.seccomp)
-    become(command.path, options, environment, make_ready(plan))
+    become(command.path, options, environment, make_ready(plan, watch))
 
 
 def _given_rules(options: Options) -> tuple[Rule, ...]:

@@ -44,6 +44,8 @@ Who and how strictly:
   --require LEVEL        refuse below this enforcement: full (default), partial or none
   --best-effort          run with whatever this kernel can hold, and say what it cannot
   --receipt FILE         write down, as JSON, what was enforced and what was tried
+  --trace FILE           write down each refusal and the rule that was missing; slower
+  --observe FILE         allow everything, and write down which rules that took; slower
 
 Instead of running:
   --explain    print what each layer will enforce for each rule
@@ -69,6 +71,8 @@ class Options(Record):
     keep_env: tuple[str, ...] = ()
     limits: tuple[tuple[str, int], ...] = ()
     receipt: str | None = None
+    trace: str | None = None
+    observe: str | None = None
     explain: bool = False
     json: bool = False
     help: bool = False
@@ -102,6 +106,8 @@ def parse(arguments: Sequence[str]) -> Options:
 def _checked(options: Options) -> Options:
     if options.json and not options.explain:
         raise UsageError("--json goes with --explain")
+    if options.trace and options.observe:
+        raise UsageError("--observe goes without --trace: nothing is refused")
     runs_nothing = options.explain or options.help or options.version
     if not options.command and not runs_nothing:
         raise UsageError("no command: democrai-launch [options] -- command ...")
@@ -175,10 +181,12 @@ _SWITCHES: dict[str, dict[str, object]] = {
 }
 _VALUES: dict[str, tuple[str, Callable[[str, str], object]]] = {
     "--manifest": ("manifest", _text),
+    "--observe": ("observe", _text),
     "--phase": ("phase", _one_of(("runtime", "install"))),
     "--receipt": ("receipt", _text),
     "--require": ("require", _one_of(LEVELS)),
     "--subject": ("subject", _subject),
+    "--trace": ("trace", _text),
 }
 _REPEATABLE: dict[str, tuple[str, Callable[[str, str], object]]] = {
     **{f"--{operation}": ("rules", _path_rule) for operation in OPERATIONS[FILESYSTEM]},

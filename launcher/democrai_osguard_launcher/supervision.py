@@ -5,6 +5,8 @@ typed into: the command then runs in a session of its own. Otherwise the launche
 command and nothing stays.
 """
 
+# ruff: noqa: PLC0415 - what most launches do not need is imported where it is needed
+
 from __future__ import annotations
 
 import os
@@ -12,6 +14,7 @@ import select
 
 from . import kernel, seccomp
 from .broker import Broker, resolve_roots
+from .enforcement import argument_program, close_others
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,6 +24,7 @@ if TYPE_CHECKING:
 
     from .broker import Roots
     from .plan import Plan
+    from .watch import Watch
 else:
     import _signal as signal  # built in; `signal` and `socket` would import `enum`
     import _socket as socket
@@ -50,9 +54,13 @@ class Channel:
         return self._inside.fileno()
 
     def hand_out(self, listener: int) -> None:
-        """Send the listener to the supervising process."""
-        right = listener.to_bytes(4, "little")
-        self._inside.sendmsg([b"L"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, right)])
+        """Have the supervising process take the listener.
+
+        Sending it would not do: the filter is in force, and a call that sends may have to wait for
+        whoever has the listener.
+        """
+        os.write(self.descriptor, listener.to_bytes(4, "little"))
+        os.read(self.descriptor, 1)  # until it was taken, or nobody is there to take it
         os.close(listener)
 
     def close(self) -> None:
@@ -64,13 +72,21 @@ class Channel:
         self._inside.close()
         return self._outside.fileno()
 
-    def take(self) -> int | None:
-        """Wait for the listener; None when the other process ended without one."""
-        _, ancillary, _, _ = self._outside.recvmsg(1, socket.CMSG_SPACE(4))
-        return int.from_bytes(ancillary[0][2][:4], "little") if ancillary else None
+    def take(self, command: int) -> int | None:
+        """Wait for the listener of that process; None when it ended without one."""
+        number = os.read(self._outside.fileno(), 4)
+        if not number:
+            return None
+        process = os.pidfd_open(command)
+        try:
+            listener = kernel.copy_descriptor(process, int.from_bytes(number, "little"))
+        finally:
+            os.close(process)
+        os.write(self._outside.fileno(), b"T")
+        return listener
 
 
-def split(plan: Plan) -> Channel:
+def split(plan: Plan, watch: Watch | None = None) -> Channel:
     """Fork. Return in the process that will be the command; the other one never returns."""
     channel = Channel()
     supervisor = os.getpid()
@@ -79,11 +95,14 @@ def split(plan: Plan) -> Channel:
     before = signal.pthread_sigmask(signal.SIG_BLOCK, (*_PASSED_ON, signal.SIGTSTP))
     command = os.fork()
     if command:
-        _let_go(channel)
+        _let_go({channel.stay_outside(), *((watch.file,) if watch else ())})
         _pass_signals_on(command)
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        listener = channel.take() if plan.brokered else None
-        _supervise(command, roots, listener)
+        listener = channel.take(command) if plan.brokered or watch else None
+        broker = None if listener is None else _make_broker(plan, roots, listener, watch)
+        if watch:
+            watch.begin(command)
+        _supervise(command, broker)
     signal.pthread_sigmask(signal.SIG_SETMASK, before)
     kernel.set_death_signal(signal.SIGKILL)  # without its broker the command is half a command
     if os.getppid() != supervisor:
@@ -93,21 +112,38 @@ def split(plan: Plan) -> Channel:
     return channel
 
 
-def _supervise(command: int, roots: Roots, listener: int | None) -> NoReturn:
+def _make_broker(plan: Plan, roots: Roots, listener: int, watch: Watch | None) -> Broker:
+    machine = os.uname().machine
+    names = seccomp.brokered_numbers(machine)
+    if watch is None:
+        return Broker(roots, listener, names)
+    from .bpf_evaluation import Evaluation
+    from .tracing import TracingBroker
+
+    programs = (
+        argument_program(plan, plan.brokered),
+        seccomp.broker_program(machine, plan.brokered),
+    )
+    arguments, waiting = (Evaluation(each, seccomp.ARCHITECTURES[machine]) for each in programs)
+    return TracingBroker(roots, listener, names, watch, (arguments, waiting))
+
+
+def _supervise(command: int, broker: Broker | None) -> NoReturn:
     ended = os.pidfd_open(command)
     poll = select.poll()
     poll.register(ended, select.POLLIN)
-    if listener is not None:
-        poll.register(listener, select.POLLIN)
-        broker = Broker(roots, listener, seccomp.brokered_numbers(os.uname().machine))
+    if broker is not None:
+        poll.register(broker.listener, select.POLLIN)
     while True:
         ready = dict(poll.poll())
         if ended in ready:
             _end_like(command)
-        if listener is not None and ready.get(listener, 0) & select.POLLIN:
+        if broker is None or broker.listener not in ready:
+            continue
+        if ready[broker.listener] & select.POLLIN:
             broker.serve_one()
-        elif listener in ready:
-            poll.unregister(listener)  # the last process under the filter is gone
+        else:
+            poll.unregister(broker.listener)  # the last process under the filter is gone
 
 
 def _pass_signals_on(command: int) -> None:
@@ -116,12 +152,9 @@ def _pass_signals_on(command: int) -> None:
     signal.signal(signal.SIGTSTP, lambda _received, _frame: _stop(command))
 
 
-def _let_go(channel: Channel) -> None:
+def _let_go(keep: set[int]) -> None:
     """Close what belongs to the command: its readers and writers wait for the last holder."""
-    keep = channel.stay_outside()
-    if keep > _FIRST_OWN_DESCRIPTOR:
-        kernel.close_range(_FIRST_OWN_DESCRIPTOR, keep - 1)
-    kernel.close_range(max(keep + 1, _FIRST_OWN_DESCRIPTOR))
+    close_others(keep)
     nowhere = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
     for number in range(_FIRST_OWN_DESCRIPTOR):
         os.dup2(nowhere, number)
