@@ -18,6 +18,7 @@ COMMANDS = (
     "demo",
     "explain",
     "helper",
+    "learn",
     "manifest",
     "requests",
     "serve",
