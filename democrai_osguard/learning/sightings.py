@@ -16,6 +16,7 @@ from democrai_osguard.errors import OsGuardError, shown
 
 if TYPE_CHECKING:
     import os
+    from collections.abc import Sequence
 
 REFUSED, NEEDED = "refused", "needed"
 _MODES = (REFUSED, NEEDED)
@@ -66,20 +67,22 @@ def read_sightings(path: str | os.PathLike[str]) -> Sightings:
         lines = [_object(text, place) for place, text in enumerate(file, 1)]
     if not lines or lines[0].get("format") != _FORMAT or lines[0].get("mode") not in _MODES:
         raise TraceError(f"{shown(str(path))}: not a trace of democrai-launch")
+    return sightings(str(lines[0]["mode"]), _words(lines[0].get("command")), lines[1:])
+
+
+def sightings(
+    mode: str, command: tuple[str, ...], lines: Sequence[Mapping[str, object]]
+) -> Sightings:
+    """Put the lines of a run together; raise TraceError where one is not understood."""
     seen: dict[tuple[Lack | None, str], Sighting] = {}
     lookups: dict[str, None] = {}
-    for place, line in enumerate(lines[1:], 2):
+    for place, line in enumerate(lines, 2):
         if "lookup" in line:
             lookups[str(line["lookup"])] = None
         elif "more" not in line:
             _add(seen, line, place)
-    return Sightings(
-        mode=str(lines[0]["mode"]),
-        command=_words(lines[0].get("command")),
-        seen=tuple(seen.values()),
-        lookups=tuple(lookups),
-        complete=not any("more" in line for line in lines),
-    )
+    complete = not any("more" in line for line in lines)
+    return Sightings(mode, command, tuple(seen.values()), tuple(lookups), complete)
 
 
 def _add(

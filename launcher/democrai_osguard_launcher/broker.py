@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import errno
 import os
+import select
 
 from . import notification
 from .brokered import HANDLERS, Descriptor, GoOn
@@ -17,7 +18,7 @@ from .rules import FILESYSTEM, beneath
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from .caller import Call
     from .rules import Rule
@@ -44,13 +45,25 @@ class Broker:
         self._names = names
         os.umask(0)  # the caller's own is applied instead
 
-    def serve_one(self) -> None:
-        """Take one call and answer it, whatever happens."""
-        call = notification.receive(self.listener)
-        if call is None:
-            return
+    @property
+    def descriptors(self) -> tuple[int, ...]:
+        """Return what to wait for."""
+        return (self.listener,)
+
+    @property
+    def patience(self) -> int | None:
+        """Return how many milliseconds to wait at most; None is for ever."""
+        return None
+
+    def tend(self, ready: Mapping[int, int]) -> None:
+        """Answer what is ready of the descriptors."""
+        if ready.get(self.listener, 0) & select.POLLIN:
+            self._serve_one()
+
+    def settle(self, call: Call, carry_out: Callable[[], int | Descriptor | None]) -> None:
+        """Carry a call out and answer it, whatever happens; None leaves it waiting."""
         try:
-            answer = self.answer(self._names[call.number], call)
+            answer = carry_out()
         except GoOn:
             notification.go_on(self.listener, call)
         except OSError as error:
@@ -58,10 +71,14 @@ class Broker:
         except Exception:  # noqa: BLE001 - a caller that waits forever is worse than a refusal
             notification.refuse(self.listener, call, errno.EPERM)
         else:
-            self._deliver(call, answer)
+            if answer is not None:
+                self._deliver(call, answer)
 
-    def answer(self, name: str, call: Call) -> int | Descriptor:
-        """Complete the call; raise OSError to refuse it, GoOn to leave it to the kernel."""
+    def answer(self, name: str, call: Call) -> int | Descriptor | None:
+        """Complete the call; raise OSError to refuse it, GoOn to leave it to the kernel.
+
+        None leaves it waiting, for somebody who will settle it.
+        """
         return HANDLERS[name](self, call)
 
     def allows(self, operation: str, path: str) -> bool:
@@ -78,6 +95,11 @@ class Broker:
         if (user, group) != self._identity or not notification.is_waiting(self.listener, call):
             raise OSError(errno.EPERM, os.strerror(errno.EPERM))
         return umask
+
+    def _serve_one(self) -> None:
+        call = notification.receive(self.listener)
+        if call is not None:
+            self.settle(call, lambda: self.answer(self._names[call.number], call))
 
     def _deliver(self, call: Call, answer: int | Descriptor) -> None:
         if isinstance(answer, int):

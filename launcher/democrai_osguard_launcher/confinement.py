@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     from .options import Options
     from .plan import Plan
     from .receipt import Candidates
-    from .supervision import Channel
-    from .watch import Watch
+    from .supervision import Channel, Companion
 
 _UMASK = 0o077  # what the command creates is its user's alone
 _REPORT_MODE = 0o600
@@ -31,19 +30,20 @@ class Ready(Record):
     restrictions: Restrictions
     candidates: Candidates
     supervised: bool
-    watch: Watch | None = None
+    companion: Companion | None = None
 
 
-def make_ready(plan: Plan, watch: Watch | None = None) -> Ready:
+def make_ready(plan: Plan, companion: Companion | None = None) -> Ready:
     """Prepare everything that can be prepared before the command's process exists."""
-    supervised = bool(plan.brokered or watch) or _has_terminal()
-    restrictions = prepare(plan, supervised=supervised, traced=watch is not None)
-    return Ready(restrictions, receipt.look_around(plan), supervised, watch)
+    supervised = bool(plan.brokered or companion) or _has_terminal()
+    also = companion.waiting if companion else None
+    restrictions = prepare(plan, supervised=supervised, also=also)
+    return Ready(restrictions, receipt.look_around(plan), supervised, companion)
 
 
 def confine(ready: Ready, options: Options, environment: Mapping[str, str]) -> None:
     """Return in the process that is to become the command, confined and tried."""
-    restrictions, candidates, supervised, watch = ready
+    restrictions, candidates, supervised, companion = ready
     plan = restrictions.plan
     record = open_report("--receipt", options.receipt) if options.receipt else None
     if record is not None:
@@ -52,7 +52,7 @@ def confine(ready: Ready, options: Options, environment: Mapping[str, str]) -> N
         from .explain import as_document
     if options.limits:
         from . import limits
-    channel = _split(plan, watch) if supervised else None
+    channel = _split(plan, companion) if supervised else None
     if plan.by_address:
         from . import egress
 
@@ -69,10 +69,10 @@ def confine(ready: Ready, options: Options, environment: Mapping[str, str]) -> N
         limits.apply(options.limits)
 
 
-def _split(plan: Plan, watch: Watch | None) -> Channel:
+def _split(plan: Plan, companion: Companion | None) -> Channel:
     from . import supervision
 
-    return supervision.split(plan, watch)
+    return supervision.split(plan, companion)
 
 
 def _has_terminal() -> bool:

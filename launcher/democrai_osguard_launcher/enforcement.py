@@ -31,15 +31,17 @@ class Restrictions(Record):
     waiting: bytes | None  # the program that makes calls wait for the broker
 
 
-def prepare(plan: Plan, *, supervised: bool, traced: bool = False) -> Restrictions:
+def prepare(plan: Plan, *, supervised: bool, also: str | None = None) -> Restrictions:
     """Open the roots and read the programs, while files can still be read.
 
-    Without a supervisor what would be brokered is refused. Of a traced run the supervisor sees
-    all calls that a rule could allow, and judges their arguments.
+    Without a supervisor what would be brokered is refused. With a companion it sees more calls
+    than must be brokered: also those of this kind.
     """
     brokered = plan.brokered if supervised else ()
-    waiting = (*brokered, seccomp.TRACE) if traced else brokered
-    left_out = seccomp.TRACED_CALLS if traced else ()
+    waiting = (*brokered, also) if also else brokered
+    left_out = seccomp.TRACED_CALLS if also == seccomp.TRACE else ()
+    if also == seccomp.HELD:
+        brokered = (*brokered, "metadata")
     machine = os.uname().machine
     return Restrictions(
         plan=plan,

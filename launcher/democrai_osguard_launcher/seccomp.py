@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     Block = tuple[str, list[bpf.Instruction]]
 
 TRACE = "trace"  # the kind of all calls that a rule could allow
+HELD = "held"  # the kind of all calls that a person can be asked about
 
 ARCHITECTURES: Mapping[str, int] = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 _EPERM, _EACCES, _ENOSYS = 1, 13, 38
@@ -84,6 +85,14 @@ TRACED_CALLS = (
     "mknodat", "open", "openat", "rename", "renameat", "renameat2", "rmdir", "sendmmsg", "sendmsg",
     "sendto", "socket", "symlink", "symlinkat", "truncate", "unlink", "unlinkat", *METADATA_CALLS,
 )  # fmt: skip
+# What a person can be asked about, all that the broker can then do itself; and the exec that
+# makes a process the command.
+HELD_CALLS = (
+    "creat", "execve", "mkdir", "mkdirat", "mknod", "mknodat", "open", "openat", "rename",
+    "renameat", "renameat2", "rmdir", "symlink", "symlinkat", "truncate", "unlink", "unlinkat",
+    *METADATA_CALLS,
+)  # fmt: skip
+_WHOLES = {TRACE: TRACED_CALLS, HELD: HELD_CALLS}
 _MAKING_CALLS = ("creat", "mkdir", "mkdirat", "mknod", "mknodat", "symlink", "symlinkat")
 _OLD_TIMES = ("utime", "utimes", "futimesat")  # libc has used utimensat for all of them for long
 
@@ -156,8 +165,8 @@ def argument_program(
 
 def broker_program(machine: str, brokered: Collection[str]) -> bytes:
     """Assemble the program that makes these kinds of calls wait for the broker."""
-    waiting = _traced() if TRACE in brokered else _brokered(brokered)
-    return _assemble(machine, list(waiting))
+    wholes = [names for kind, names in _WHOLES.items() if kind in brokered]
+    return _assemble(machine, list(_all_of(wholes[0]) if wholes else _brokered(brokered)))
 
 
 def brokered_numbers(machine: str) -> dict[int, str]:
@@ -226,8 +235,8 @@ def _opening(*, truncate_is_seen: bool) -> Iterator[Block]:
         yield "truncate", bpf.answer(refused)
 
 
-def _traced() -> Iterator[Block]:
-    for name in TRACED_CALLS:
+def _all_of(names: Collection[str]) -> Iterator[Block]:
+    for name in names:
         yield name, bpf.answer(bpf.NOTIFY)
 
 

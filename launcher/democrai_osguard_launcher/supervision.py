@@ -5,8 +5,6 @@ typed into: the command then runs in a session of its own. Otherwise the launche
 command and nothing stays.
 """
 
-# ruff: noqa: PLC0415 - what most launches do not need is imported where it is needed
-
 from __future__ import annotations
 
 import os
@@ -14,17 +12,29 @@ import select
 
 from . import kernel, seccomp
 from .broker import Broker, resolve_roots
-from .enforcement import argument_program, close_others
+from .enforcement import close_others
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import signal
     import socket
-    from typing import NoReturn
+    from typing import NoReturn, Protocol
 
     from .broker import Roots
     from .plan import Plan
-    from .watch import Watch
+
+    class Companion(Protocol):
+        """Who looks on outside, and sees more calls than must be brokered."""
+
+        waiting: str  # the kind of calls
+        file: int  # a descriptor that it needs
+
+        def begin(self, command: int) -> None:
+            """Say which process becomes the command."""
+
+        def make_broker(self, plan: Plan, roots: Roots, listener: int) -> Broker:
+            """Return the broker that works with it."""
+
 else:
     import _signal as signal  # built in; `signal` and `socket` would import `enum`
     import _socket as socket
@@ -86,7 +96,7 @@ class Channel:
         return listener
 
 
-def split(plan: Plan, watch: Watch | None = None) -> Channel:
+def split(plan: Plan, companion: Companion | None = None) -> Channel:
     """Fork. Return in the process that will be the command; the other one never returns."""
     channel = Channel()
     supervisor = os.getpid()
@@ -95,13 +105,13 @@ def split(plan: Plan, watch: Watch | None = None) -> Channel:
     before = signal.pthread_sigmask(signal.SIG_BLOCK, (*_PASSED_ON, signal.SIGTSTP))
     command = os.fork()
     if command:
-        _let_go({channel.stay_outside(), *((watch.file,) if watch else ())})
+        _let_go({channel.stay_outside(), *((companion.file,) if companion else ())})
         _pass_signals_on(command)
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        listener = channel.take(command) if plan.brokered or watch else None
-        broker = None if listener is None else _make_broker(plan, roots, listener, watch)
-        if watch:
-            watch.begin(command)
+        listener = channel.take(command) if plan.brokered or companion else None
+        broker = None if listener is None else _make_broker(plan, roots, listener, companion)
+        if companion:
+            companion.begin(command)
         _supervise(command, broker)
     signal.pthread_sigmask(signal.SIG_SETMASK, before)
     kernel.set_death_signal(signal.SIGKILL)  # without its broker the command is half a command
@@ -112,38 +122,29 @@ def split(plan: Plan, watch: Watch | None = None) -> Channel:
     return channel
 
 
-def _make_broker(plan: Plan, roots: Roots, listener: int, watch: Watch | None) -> Broker:
-    machine = os.uname().machine
-    names = seccomp.brokered_numbers(machine)
-    if watch is None:
-        return Broker(roots, listener, names)
-    from .bpf_evaluation import Evaluation
-    from .tracing import TracingBroker
-
-    programs = (
-        argument_program(plan, plan.brokered),
-        seccomp.broker_program(machine, plan.brokered),
-    )
-    arguments, waiting = (Evaluation(each, seccomp.ARCHITECTURES[machine]) for each in programs)
-    return TracingBroker(roots, listener, names, watch, (arguments, waiting))
+def _make_broker(plan: Plan, roots: Roots, listener: int, companion: Companion | None) -> Broker:
+    if companion is not None:
+        return companion.make_broker(plan, roots, listener)
+    return Broker(roots, listener, seccomp.brokered_numbers(os.uname().machine))
 
 
 def _supervise(command: int, broker: Broker | None) -> NoReturn:
     ended = os.pidfd_open(command)
     poll = select.poll()
     poll.register(ended, select.POLLIN)
-    if broker is not None:
-        poll.register(broker.listener, select.POLLIN)
+    for descriptor in broker.descriptors if broker else ():
+        poll.register(descriptor, select.POLLIN)
     while True:
-        ready = dict(poll.poll())
+        ready = dict(poll.poll(broker.patience if broker else None))
         if ended in ready:
             _end_like(command)
-        if broker is None or broker.listener not in ready:
+        if broker is None:
             continue
-        if ready[broker.listener] & select.POLLIN:
-            broker.serve_one()
-        else:
-            poll.unregister(broker.listener)  # the last process under the filter is gone
+        broker.tend(ready)
+        for descriptor, events in ready.items():
+            # The last process under the filter is gone, or nobody can be asked any more.
+            if not events & select.POLLIN or descriptor not in broker.descriptors:
+                poll.unregister(descriptor)
 
 
 def _pass_signals_on(command: int) -> None:

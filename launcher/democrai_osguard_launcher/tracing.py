@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import os
 
-from . import bpf
+from . import bpf, seccomp
 from .bpf_evaluation import Evaluation, refusal
 from .broker import Broker
 from .brokered import Descriptor, GoOn
+from .enforcement import argument_program
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,7 +21,20 @@ if TYPE_CHECKING:
 
     from .broker import Roots
     from .caller import Call
+    from .plan import Plan
     from .watch import Watch
+
+
+def traced_broker(plan: Plan, roots: Roots, listener: int, watch: Watch) -> TracingBroker:
+    """Return the broker for a run under this plan, with the programs of that run."""
+    machine = os.uname().machine
+    programs = (
+        argument_program(plan, plan.brokered),
+        seccomp.broker_program(machine, plan.brokered),
+    )
+    arguments, waiting = (Evaluation(each, seccomp.ARCHITECTURES[machine]) for each in programs)
+    names = seccomp.brokered_numbers(machine)
+    return TracingBroker(roots, listener, names, watch, (arguments, waiting))
 
 
 class TracingBroker(Broker):
@@ -38,7 +52,7 @@ class TracingBroker(Broker):
         self._watch = watch
         self._arguments, self._waiting = programs
 
-    def answer(self, name: str, call: Call) -> int | Descriptor:
+    def answer(self, name: str, call: Call) -> int | Descriptor | None:
         """Answer as a run would that nobody looks at."""
         explained = self._watch.look(name, call)
         code = refusal(self._arguments.action(call.number, call.arguments))

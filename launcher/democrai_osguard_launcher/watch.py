@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 
-from . import acts, addresses, network_acts
+from . import acts, addresses, network_acts, seccomp
 from .grants import Grants
 from .reaching import Reaching
 from .rules import FILESYSTEM, NETWORK
@@ -19,6 +19,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from .broker import Broker, Roots
     from .caller import Call
     from .network_acts import Datum
     from .plan import Plan
@@ -35,6 +36,8 @@ _NOTHING: Fields = {"missing": None, "path": None}  # that a rule could say
 class Watch:
     """Looks at each call before it is answered, and answers nothing itself."""
 
+    waiting = seccomp.TRACE
+
     def __init__(self, file: int, plan: Plan, *, command: tuple[str, ...], mode: str) -> None:
         self.file = file
         self._grants = Grants(plan)
@@ -50,6 +53,12 @@ class Watch:
         """Say which process becomes the command."""
         self._command = command
         self._grants.own_process_is(command)
+
+    def make_broker(self, plan: Plan, roots: Roots, listener: int) -> Broker:
+        """Return the broker that shows its calls here."""
+        from .tracing import traced_broker  # noqa: PLC0415 - it needs this module
+
+        return traced_broker(plan, roots, listener, self)
 
     def look(self, name: str, call: Call) -> bool:
         """Write down which rules the call lacks; tell whether it lacks any."""

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from democrai_osguard_launcher.plan import Plan
-    from democrai_osguard_launcher.watch import Watch
+    from democrai_osguard_launcher.supervision import Companion
 
     Action = Callable[[], object]
     Grant = tuple[str, str | Path]
@@ -45,7 +45,7 @@ def plan_for(grants: Iterable[Grant]) -> Plan:
 
 
 def in_a_fork(
-    action: Action, plan: Plan | None, uid: int | None = None, watch: Watch | None = None
+    action: Action, plan: Plan | None, uid: int | None = None, companion: Companion | None = None
 ) -> str:
     """Run the action in a fork, under the plan or free; return what it wrote about itself."""
     reader, writer = os.pipe()
@@ -61,9 +61,10 @@ def in_a_fork(
                 prctl(PR_SET_DUMPABLE, 1)  # becoming somebody else made us unreadable
             if plan is not None:
                 enforce_always(has_seccomp=plan.seccomp)
-                supervised = bool(plan.brokered or watch)
-                restrictions = prepare(plan, supervised=supervised, traced=watch is not None)
-                enforce(restrictions, channel=split(plan, watch) if supervised else None)
+                supervised = bool(plan.brokered or companion)
+                also = companion.waiting if companion else None
+                restrictions = prepare(plan, supervised=supervised, also=also)
+                enforce(restrictions, channel=split(plan, companion) if supervised else None)
             verdict = _outcome(action)
         finally:
             os.write(1, verdict.encode())

@@ -42,7 +42,7 @@ def traced(action: Action, grants: list[Grant], file: Path) -> tuple[str, Missin
     descriptor = os.open(file, os.O_CREAT | os.O_TRUNC | os.O_WRONLY)
     try:
         watch = Watch(descriptor, plan, command=("test",), mode=REFUSED)
-        verdict = in_a_fork(after_an_exec, plan, watch=watch)
+        verdict = in_a_fork(after_an_exec, plan, companion=watch)
     finally:
         os.close(descriptor)
     lines = [json.loads(line) for line in file.read_text().splitlines()[1:]]
