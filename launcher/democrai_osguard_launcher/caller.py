@@ -87,24 +87,23 @@ class Call(Record):
 
     def identity(self) -> tuple[int, int, int]:
         """Return the caller's file system user, group and umask, as /proc says."""
-        fields = self._status()
-        user, group = (int(fields[name].split()[3]) for name in ("Uid", "Gid"))
-        return user, group, int(fields["Umask"], 8)
+        status = self._status()
+        user, group = (int(_field(status, name).split()[3]) for name in (b"Uid", b"Gid"))
+        return user, group, int(_field(status, b"Umask"), 8)
 
     def process(self) -> int:
         """Return the number of the caller's process; 0 when it is gone."""
         try:
-            return int(self._status()["Tgid"])
+            return int(_field(self._status(), b"Tgid"))
         except OSError:
             return 0
 
-    def _status(self) -> dict[str, str]:
-        fields: dict[str, str] = {}
-        with open(f"/proc/{self.thread}/status", encoding="ascii", errors="replace") as status:
-            for line in status:
-                name, _, value = line.partition(":")
-                fields[name] = value
-        return fields
+    def _status(self) -> bytes:
+        descriptor = os.open(f"/proc/{self.thread}/status", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            return os.read(descriptor, _PAGE)
+        finally:
+            os.close(descriptor)
 
     def _base(self, folder: int) -> int:
         name = "cwd" if folder == AT_FDCWD else f"fd/{folder}"
@@ -112,6 +111,12 @@ class Call(Record):
             return os.open(f"/proc/{self.thread}/{name}", os.O_PATH | os.O_CLOEXEC)
         except FileNotFoundError as error:
             raise OSError(errno.EBADF, os.strerror(errno.EBADF)) from error
+
+
+def _field(status: bytes, name: bytes) -> bytes:
+    """Return the value of a line; the first line is the name, which has no line breaks in it."""
+    start = status.index(b"\n" + name + b":") + len(name) + 2
+    return status[start : status.index(b"\n", start)]
 
 
 def real_path(descriptor: int) -> str:

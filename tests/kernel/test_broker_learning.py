@@ -94,7 +94,7 @@ def again(home: Path) -> Again:
             )
             for words in (command, ("cat", home.parent / "beside"))
         )
-        assert (beside.stdout, beside.returncode) == ("", 1)
+        assert (beside.stdout, beside.returncode) == ("", 1), beside.stderr
         return done
 
     return run
