@@ -153,10 +153,10 @@ def own(home: Path) -> dict[str, str]:
 
 
 def clone(place: Path, rounds: int) -> None:
-    """Clone a repository of 300 files."""
+    """Clone a repository of 2,000 files."""
     source = place / "source"
     source.mkdir()
-    for number in range(300):
+    for number in range(2000):
         (source / f"{number}.txt").write_text(f"file {number}\n" * 50)
     identity = ["-c", "user.name=a", "-c", "user.email=a@example.org"]
     for words in (["init", "-q"], ["add", "."], [*identity, "commit", "-qm", "all"]):
@@ -185,6 +185,7 @@ def install(place: Path, rounds: int) -> None:
     words = ["-m", "pip", "install", "-q", "--no-index", "--no-deps", "--no-cache-dir",
              "--disable-pip-version-check"]  # fmt: skip
     rules = on(place, "read", "create", "modify", "delete")
+    rules += ("--read", "/etc/debian_version")  # pip says in its name what it runs on
     whole(
         "pip install", place, rounds,
         lambda to: [sys.executable, "-I", *words, "--target", str(to / "there"), str(wheel)],

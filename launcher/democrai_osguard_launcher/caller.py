@@ -70,9 +70,11 @@ class Call(Record):
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
         if follow and path.startswith(_OWN_DESCRIPTORS) and path[len(_OWN_DESCRIPTORS) :].isdigit():
             return self.opened(int(path[len(_OWN_DESCRIPTORS) :]))
+        flags = os.O_PATH | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW)
+        if path.startswith(b"/"):  # then the folder does not count, not even one that is not open
+            return kernel.open_without_magic_links(AT_FDCWD, path, flags)
         base = self._base(folder)
         try:
-            flags = os.O_PATH | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW)
             return kernel.open_without_magic_links(base, path, flags)
         finally:
             os.close(base)
