@@ -44,6 +44,8 @@ bench: $(VENV)/.installed-dev  ## Measure, side by side; writes benchmarks/resul
 	@$(BIN)/python -m benchmarks.run
 	@echo "→ the guard"
 	@$(BIN)/python benchmarks/guard.py
+	@echo "→ the broker"
+	@$(BIN)/python benchmarks/broker.py
 	@if [ "$$(id -u)" = 0 ]; then echo "→ egress"; $(BIN)/python benchmarks/egress.py; \
 	 else echo "→ egress is measured as root only"; fi
 

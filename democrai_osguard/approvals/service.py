@@ -258,6 +258,10 @@ class ApprovalService:
                 return request
             self.store.wait(revision, min(left, _PATIENCE))
 
+    def withdraw(self, request_id: str) -> bool:
+        """Close a request whose call no longer waits; tell whether it was still open."""
+        return self.store.withdraw(request_id)
+
     def refused(self, request: AccessRequest, code: str, reason: str) -> None:
         """Write a refusal down, where there is an audit log."""
         self.journal.refused(refusal_of(request, code, reason))

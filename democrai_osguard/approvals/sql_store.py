@@ -157,6 +157,17 @@ class SqlStore:
             )
         return used == 1
 
+    def withdraw(self, request_id: str) -> bool:
+        """Close an open request that nobody waits for any more; tell whether it was open."""
+        with self.database.write() as transaction:
+            revision = _next_revision(transaction)
+            closed = transaction.change(
+                "UPDATE approval_requests SET state = 'ended', revision = ?"
+                " WHERE id = ? AND state = 'pending' AND resume_state = 'none'",
+                (revision, request_id),
+            )
+        return closed == 1
+
     def get(self, request_id: str) -> PendingRequest:
         """Return one request."""
         return request_table.get(_Reading(self.database), request_id)

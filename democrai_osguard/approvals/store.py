@@ -73,6 +73,9 @@ class Store(Protocol):
     def take_once(self, request_id: str) -> bool:
         """Use up an answer that was given once; tell whether there was one."""
 
+    def withdraw(self, request_id: str) -> bool:
+        """Close an open request that nobody waits for any more; tell whether it was open."""
+
     def get(self, request_id: str) -> PendingRequest:
         """Return one request."""
 

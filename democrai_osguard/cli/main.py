@@ -18,11 +18,13 @@ COMMANDS = (
     "demo",
     "explain",
     "helper",
+    "learn",
     "manifest",
     "requests",
     "seccomp",
     "serve",
     "status",
+    "why",
 )
 
 

@@ -117,7 +117,8 @@ def _record_in(service: ApprovalService, permissions: Permissions) -> Permission
 
     def record(event: str, request: AccessRequest) -> None:
         service.settled(event, request)
-        tell(event, request)
+        if tell is not None:
+            tell(event, request)
 
     permissions.record = record
     return permissions

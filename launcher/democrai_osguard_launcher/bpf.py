@@ -19,12 +19,12 @@ NOTIFY = 0x7FC00000
 ALLOW = 0x7FFF0000
 _ERRNO = 0x00050000
 
-_LOAD = 0x20  # BPF_LD | BPF_W | BPF_ABS
-_AND = 0x54
-_JUMP_IF_EQUAL = 0x15
-_JUMP_IF_AT_LEAST = 0x35
-_JUMP_IF_ANY_BIT = 0x45
-_RETURN = 0x06
+LOAD = 0x20  # BPF_LD | BPF_W | BPF_ABS
+AND = 0x54
+JUMP_IF_EQUAL = 0x15
+JUMP_IF_AT_LEAST = 0x35
+JUMP_IF_ANY_BIT = 0x45
+RETURN = 0x06
 _NUMBER, _ARCHITECTURE, _ARGUMENTS = 0, 4, 16  # offsets in struct seccomp_data
 _X32_BIT = 0x40000000
 
@@ -37,37 +37,37 @@ def errno_action(code: int) -> int:
 def program(architecture: int, blocks: Iterable[Sequence[Instruction]]) -> bytes:
     """Assemble the blocks behind the checks that every program begins with."""
     code: list[Instruction] = [
-        (_LOAD, 0, 0, _ARCHITECTURE),
-        (_JUMP_IF_EQUAL, 1, 0, architecture),
-        (_RETURN, 0, 0, KILL_PROCESS),
-        (_LOAD, 0, 0, _NUMBER),
+        (LOAD, 0, 0, _ARCHITECTURE),
+        (JUMP_IF_EQUAL, 1, 0, architecture),
+        (RETURN, 0, 0, KILL_PROCESS),
+        (LOAD, 0, 0, _NUMBER),
         # x32 calls share the architecture of x86_64 and have this bit in their number.
-        (_JUMP_IF_AT_LEAST, 0, 1, _X32_BIT),
-        (_RETURN, 0, 0, KILL_PROCESS),
+        (JUMP_IF_AT_LEAST, 0, 1, _X32_BIT),
+        (RETURN, 0, 0, KILL_PROCESS),
     ]
     for block in blocks:
         code.extend(block)
-    code.append((_RETURN, 0, 0, ALLOW))
+    code.append((RETURN, 0, 0, ALLOW))
     return b"".join(_encode(instruction) for instruction in code)
 
 
 def block(number: int, body: Sequence[Instruction]) -> list[Instruction]:
     """Make a block for one call; the body must return on every path."""
-    return [(_JUMP_IF_EQUAL, 0, len(body), number), *body]
+    return [(JUMP_IF_EQUAL, 0, len(body), number), *body]
 
 
 def answer(action: int) -> list[Instruction]:
     """Answer the call, whatever its arguments are."""
-    return [(_RETURN, 0, 0, action)]
+    return [(RETURN, 0, 0, action)]
 
 
 def if_any_bit(argument: int, mask: int, action: int) -> list[Instruction]:
     """Answer with the action when the argument has any of these bits."""
     return [
         _load(argument),
-        (_JUMP_IF_ANY_BIT, 0, 1, mask),
-        (_RETURN, 0, 0, action),
-        (_RETURN, 0, 0, ALLOW),
+        (JUMP_IF_ANY_BIT, 0, 1, mask),
+        (RETURN, 0, 0, action),
+        (RETURN, 0, 0, ALLOW),
     ]
 
 
@@ -97,43 +97,43 @@ def _rows(rows: Sequence[Row], *, found: int, otherwise: int) -> list[Instructio
     code: list[Instruction] = []
     for row in rows:
         code.extend(_row(row, found))
-    code.append((_RETURN, 0, 0, otherwise))
+    code.append((RETURN, 0, 0, otherwise))
     return code
 
 
 def _row(row: Row, found: int) -> list[Instruction]:
-    code: list[Instruction] = [(_RETURN, 0, 0, found)]
+    code: list[Instruction] = [(RETURN, 0, 0, found)]
     for argument, mask, values in reversed(row):
         tests = [
             (
-                _JUMP_IF_EQUAL,
+                JUMP_IF_EQUAL,
                 len(values) - place - 1,
                 0 if place < len(values) - 1 else len(code),
                 k,
             )
             for place, k in enumerate(values)
         ]
-        code = [_load(argument), (_AND, 0, 0, mask), *tests, *code]
+        code = [_load(argument), (AND, 0, 0, mask), *tests, *code]
     return code
 
 
 def _membership(
     argument: int, mask: int, values: Sequence[int], *, found: int, otherwise: int
 ) -> list[Instruction]:
-    tests = [(_JUMP_IF_EQUAL, len(values) - place, 0, k) for place, k in enumerate(values)]
+    tests = [(JUMP_IF_EQUAL, len(values) - place, 0, k) for place, k in enumerate(values)]
     return [
         _load(argument),
-        (_AND, 0, 0, mask),
+        (AND, 0, 0, mask),
         *tests,
-        (_RETURN, 0, 0, otherwise),
-        (_RETURN, 0, 0, found),
+        (RETURN, 0, 0, otherwise),
+        (RETURN, 0, 0, found),
     ]
 
 
 def _load(argument: int) -> Instruction:
     # The low half (little-endian): the arguments that we look at are 32 bits wide to the kernel,
     # which drops the upper half of the register, so a filter that compared it could be fooled.
-    return (_LOAD, 0, 0, _ARGUMENTS + 8 * argument)
+    return (LOAD, 0, 0, _ARGUMENTS + 8 * argument)
 
 
 def _encode(instruction: Instruction) -> bytes:

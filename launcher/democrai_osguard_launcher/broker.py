@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import errno
 import os
+import select
 
 from . import notification
 from .brokered import HANDLERS, Descriptor, GoOn
@@ -17,7 +18,7 @@ from .rules import FILESYSTEM, beneath
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from .caller import Call
     from .rules import Rule
@@ -40,25 +41,45 @@ class Broker:
     def __init__(self, roots: Roots, listener: int, names: Mapping[int, str]) -> None:
         self._roots = roots
         self._identity = (os.geteuid(), os.getegid())
-        self._listener = listener
+        self.listener = listener
         self._names = names
         os.umask(0)  # the caller's own is applied instead
 
-    def serve_one(self) -> None:
-        """Take one call and answer it, whatever happens."""
-        call = notification.receive(self._listener)
-        if call is None:
-            return
+    @property
+    def descriptors(self) -> tuple[int, ...]:
+        """Return what to wait for."""
+        return (self.listener,)
+
+    @property
+    def patience(self) -> int | None:
+        """Return how many milliseconds to wait at most; None is for ever."""
+        return None
+
+    def tend(self, ready: Mapping[int, int]) -> None:
+        """Answer what is ready of the descriptors."""
+        if ready.get(self.listener, 0) & select.POLLIN:
+            self._serve_one()
+
+    def settle(self, call: Call, carry_out: Callable[[], int | Descriptor | None]) -> None:
+        """Carry a call out and answer it, whatever happens; None leaves it waiting."""
         try:
-            answer = HANDLERS[self._names[call.number]](self, call)
+            answer = carry_out()
         except GoOn:
-            notification.go_on(self._listener, call)
+            notification.go_on(self.listener, call)
         except OSError as error:
-            notification.refuse(self._listener, call, error.errno or errno.EPERM)
+            notification.refuse(self.listener, call, error.errno or errno.EPERM)
         except Exception:  # noqa: BLE001 - a caller that waits forever is worse than a refusal
-            notification.refuse(self._listener, call, errno.EPERM)
+            notification.refuse(self.listener, call, errno.EPERM)
         else:
-            self._deliver(call, answer)
+            if answer is not None:
+                self._deliver(call, answer)
+
+    def answer(self, name: str, call: Call) -> int | Descriptor | None:
+        """Complete the call; raise OSError to refuse it, GoOn to leave it to the kernel.
+
+        None leaves it waiting, for somebody who will settle it.
+        """
+        return HANDLERS[name](self, call)
 
     def allows(self, operation: str, path: str) -> bool:
         """Tell whether a rule covers the path."""
@@ -71,16 +92,21 @@ class Broker:
         broker does, it does with its own rights.
         """
         user, group, umask = call.identity()
-        if (user, group) != self._identity or not notification.is_waiting(self._listener, call):
+        if (user, group) != self._identity or not notification.is_waiting(self.listener, call):
             raise OSError(errno.EPERM, os.strerror(errno.EPERM))
         return umask
 
+    def _serve_one(self) -> None:
+        call = notification.receive(self.listener)
+        if call is not None:
+            self.settle(call, lambda: self.answer(self._names[call.number], call))
+
     def _deliver(self, call: Call, answer: int | Descriptor) -> None:
         if isinstance(answer, int):
-            notification.give_back(self._listener, call, answer)
+            notification.give_back(self.listener, call, answer)
             return
         number, close_on_exec = answer
         try:
-            notification.hand_in(self._listener, call, number, close_on_exec=close_on_exec)
+            notification.hand_in(self.listener, call, number, close_on_exec=close_on_exec)
         finally:
             os.close(number)

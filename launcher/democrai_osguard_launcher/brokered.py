@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 import time
 
 from .caller import AT_FDCWD, Call, real_path
@@ -29,7 +30,7 @@ _UTIME_NOW, _UTIME_OMIT = (1 << 30) - 1, (1 << 30) - 2
 _NANOSECONDS = 10**9
 # What a caller may ask of a file that the broker opens for it. 0o100000 is O_LARGEFILE, which
 # Python calls 0 where every file is large.
-_OPEN_FLAGS = (
+OPEN_FLAGS = (
     os.O_ACCMODE | os.O_APPEND | os.O_NONBLOCK | os.O_SYNC | os.O_NOCTTY | os.O_CLOEXEC
     | os.O_CREAT | os.O_EXCL | os.O_TRUNC | os.O_NOFOLLOW | 0o100000
 )  # fmt: skip
@@ -54,7 +55,7 @@ class Place(Record):
     path: str
 
 
-def _place(call: Call, folder: int, path: int) -> Place:
+def place(call: Call, folder: int, path: int) -> Place:
     """Open the folder of the name; where that fails the kernel shall find the same fault."""
     try:
         above, name = call.parent(folder, call.text(path))
@@ -66,7 +67,7 @@ def _place(call: Call, folder: int, path: int) -> Place:
 def _create(broker: Broker, call: Call, at: Place, flags: int, mode: int) -> Descriptor:
     """Create a file for a caller that may create, and not change what exists."""
     try:
-        if flags & ~_OPEN_FLAGS or mode & _SET_ID_BITS or not broker.allows("create", at.path):
+        if flags & ~OPEN_FLAGS or mode & _SET_ID_BITS or not broker.allows("create", at.path):
             raise GoOn
         if flags & os.O_ACCMODE != os.O_WRONLY and not broker.allows("read", at.path):
             raise GoOn
@@ -85,6 +86,31 @@ def _make_folder(broker: Broker, call: Call, at: Place, mode: int) -> int:
         if not broker.allows("create", at.path):
             raise GoOn
         os.mkdir(at.name, mode & _MODE_BITS & ~broker.umask_of(call), dir_fd=at.folder)
+    finally:
+        os.close(at.folder)
+    return 0
+
+
+def _make_node(broker: Broker, call: Call, at: Place, mode: int) -> int:
+    """Make a file without opening it, a fifo or a socket; nobody who is confined makes a device."""
+    try:
+        plain = stat.S_IFMT(mode) in {0, stat.S_IFREG, stat.S_IFIFO, stat.S_IFSOCK}
+        if not plain or mode & _SET_ID_BITS or not broker.allows("create", at.path):
+            raise GoOn
+        kind = stat.S_IFMT(mode) or stat.S_IFREG
+        os.mknod(at.name, kind | mode & _MODE_BITS & ~broker.umask_of(call), dir_fd=at.folder)
+    finally:
+        os.close(at.folder)
+    return 0
+
+
+def _make_link(broker: Broker, call: Call, at: Place, content: int) -> int:
+    try:
+        if not broker.allows("create", at.path):
+            raise GoOn
+        text = call.text(content)
+        broker.umask_of(call)
+        os.symlink(text, at.name, dir_fd=at.folder)
     finally:
         os.close(at.folder)
     return 0
@@ -191,32 +217,36 @@ def _refusal(code: int) -> OSError:
 
 def _open(broker: Broker, call: Call) -> Descriptor:
     flags, mode = call.arguments[1] & _INT, call.arguments[2]
-    return _create(broker, call, _place(call, AT_FDCWD, 0), flags, mode)
+    return _create(broker, call, place(call, AT_FDCWD, 0), flags, mode)
 
 
 def _openat(broker: Broker, call: Call) -> Descriptor:
     flags, mode = call.arguments[2] & _INT, call.arguments[3]
-    return _create(broker, call, _place(call, call.integer(0), 1), flags, mode)
+    return _create(broker, call, place(call, call.integer(0), 1), flags, mode)
 
 
 def _creat(broker: Broker, call: Call) -> Descriptor:
     flags = os.O_CREAT | os.O_WRONLY | os.O_TRUNC
-    return _create(broker, call, _place(call, AT_FDCWD, 0), flags, call.arguments[1])
+    return _create(broker, call, place(call, AT_FDCWD, 0), flags, call.arguments[1])
 
 
 def _unlinkat(broker: Broker, call: Call) -> int:
     folder = bool(call.arguments[2] & _AT_REMOVEDIR)
-    return _remove(broker, call, _place(call, call.integer(0), 1), folder=folder)
+    return _remove(broker, call, place(call, call.integer(0), 1), folder=folder)
 
 
 HANDLERS: Mapping[str, Callable[[Broker, Call], int | Descriptor]] = {
     "open": _open,
     "openat": _openat,
     "creat": _creat,
-    "mkdir": lambda b, c: _make_folder(b, c, _place(c, AT_FDCWD, 0), c.arguments[1]),
-    "mkdirat": lambda b, c: _make_folder(b, c, _place(c, c.integer(0), 1), c.arguments[2]),
-    "unlink": lambda b, c: _remove(b, c, _place(c, AT_FDCWD, 0), folder=False),
-    "rmdir": lambda b, c: _remove(b, c, _place(c, AT_FDCWD, 0), folder=True),
+    "mkdir": lambda b, c: _make_folder(b, c, place(c, AT_FDCWD, 0), c.arguments[1]),
+    "mkdirat": lambda b, c: _make_folder(b, c, place(c, c.integer(0), 1), c.arguments[2]),
+    "mknod": lambda b, c: _make_node(b, c, place(c, AT_FDCWD, 0), c.arguments[1] & _INT),
+    "mknodat": lambda b, c: _make_node(b, c, place(c, c.integer(0), 1), c.arguments[2] & _INT),
+    "symlink": lambda b, c: _make_link(b, c, place(c, AT_FDCWD, 1), 0),
+    "symlinkat": lambda b, c: _make_link(b, c, place(c, c.integer(1), 2), 0),
+    "unlink": lambda b, c: _remove(b, c, place(c, AT_FDCWD, 0), folder=False),
+    "rmdir": lambda b, c: _remove(b, c, place(c, AT_FDCWD, 0), folder=True),
     "unlinkat": _unlinkat,
     "chmod": lambda b, c: _set_mode(b, c, _at(c), c.arguments[1]),
     "fchmod": lambda b, c: _set_mode(b, c, _held(c), c.arguments[1]),

@@ -70,9 +70,11 @@ class Call(Record):
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
         if follow and path.startswith(_OWN_DESCRIPTORS) and path[len(_OWN_DESCRIPTORS) :].isdigit():
             return self.opened(int(path[len(_OWN_DESCRIPTORS) :]))
+        flags = os.O_PATH | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW)
+        if path.startswith(b"/"):  # then the folder does not count, not even one that is not open
+            return kernel.open_without_magic_links(AT_FDCWD, path, flags)
         base = self._base(folder)
         try:
-            flags = os.O_PATH | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW)
             return kernel.open_without_magic_links(base, path, flags)
         finally:
             os.close(base)
@@ -87,13 +89,23 @@ class Call(Record):
 
     def identity(self) -> tuple[int, int, int]:
         """Return the caller's file system user, group and umask, as /proc says."""
-        fields: dict[str, str] = {}
-        with open(f"/proc/{self.thread}/status", encoding="ascii", errors="replace") as status:
-            for line in status:
-                name, _, value = line.partition(":")
-                fields[name] = value
-        user, group = (int(fields[name].split()[3]) for name in ("Uid", "Gid"))
-        return user, group, int(fields["Umask"], 8)
+        status = self._status()
+        user, group = (int(_field(status, name).split()[3]) for name in (b"Uid", b"Gid"))
+        return user, group, int(_field(status, b"Umask"), 8)
+
+    def process(self) -> int:
+        """Return the number of the caller's process; 0 when it is gone."""
+        try:
+            return int(_field(self._status(), b"Tgid"))
+        except OSError:
+            return 0
+
+    def _status(self) -> bytes:
+        descriptor = os.open(f"/proc/{self.thread}/status", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            return os.read(descriptor, _PAGE)
+        finally:
+            os.close(descriptor)
 
     def _base(self, folder: int) -> int:
         name = "cwd" if folder == AT_FDCWD else f"fd/{folder}"
@@ -101,6 +113,12 @@ class Call(Record):
             return os.open(f"/proc/{self.thread}/{name}", os.O_PATH | os.O_CLOEXEC)
         except FileNotFoundError as error:
             raise OSError(errno.EBADF, os.strerror(errno.EBADF)) from error
+
+
+def _field(status: bytes, name: bytes) -> bytes:
+    """Return the value of a line; the first line is the name, which has no line breaks in it."""
+    start = status.index(b"\n" + name + b":") + len(name) + 2
+    return status[start : status.index(b"\n", start)]
 
 
 def real_path(descriptor: int) -> str:

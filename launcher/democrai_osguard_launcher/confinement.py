@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from .options import Options
     from .plan import Plan
     from .receipt import Candidates
-    from .supervision import Channel
+    from .supervision import Channel, Companion
 
 _UMASK = 0o077  # what the command creates is its user's alone
-_RECEIPT_MODE = 0o600
+_REPORT_MODE = 0o600
 
 
 class Ready(Record):
@@ -30,25 +30,29 @@ class Ready(Record):
     restrictions: Restrictions
     candidates: Candidates
     supervised: bool
+    companion: Companion | None = None
 
 
-def make_ready(plan: Plan, seen: Mapping[str, tuple[int, int]]) -> Ready:
+def make_ready(
+    plan: Plan, seen: Mapping[str, tuple[int, int]], companion: Companion | None = None
+) -> Ready:
     """Prepare everything that can be prepared before the command's process exists."""
-    supervised = needs_supervisor(plan)
-    restrictions = prepare(plan, assemble(plan, supervised=supervised))
-    return Ready(restrictions, receipt.look_around(plan, seen), supervised)
+    supervised = needs_supervisor(plan, companion)
+    also = companion.waiting if companion else None
+    restrictions = prepare(plan, assemble(plan, supervised=supervised, also=also))
+    return Ready(restrictions, receipt.look_around(plan, seen), supervised, companion)
 
 
-def needs_supervisor(plan: Plan) -> bool:
-    """Tell whether a process must stay outside: to broker, or because there is a terminal."""
-    return bool(plan.brokered) or _has_terminal()
+def needs_supervisor(plan: Plan, companion: Companion | None = None) -> bool:
+    """Tell whether a process must stay outside: to see calls, or because there is a terminal."""
+    return bool(plan.brokered or companion) or _has_terminal()
 
 
 def confine(ready: Ready, options: Options, environment: Mapping[str, str]) -> None:
     """Return in the process that is to become the command, confined and tried."""
-    restrictions, candidates, supervised = ready
+    restrictions, candidates, supervised, companion = ready
     plan = restrictions.plan
-    record = _open_receipt(options.receipt)
+    record = open_report("--receipt", options.receipt) if options.receipt else None
     if record is not None:
         import json  # now: once confined, this process may no longer be able to read modules
 
@@ -57,7 +61,7 @@ def confine(ready: Ready, options: Options, environment: Mapping[str, str]) -> N
         from . import limits
     if plan.endpoints:
         from . import egress, network_trials
-    channel = _split(plan) if supervised else None
+    channel = _split(plan, companion) if supervised else None
     sandbox = egress.confine(plan.endpoints, environment) if plan.by_address else None
     ours = (record, candidates.program, candidates.command)
     enforce(restrictions, {*options.keep_fds, *(fd for fd in ours if fd is not None)}, channel)
@@ -72,10 +76,10 @@ def confine(ready: Ready, options: Options, environment: Mapping[str, str]) -> N
         limits.apply(options.limits)
 
 
-def _split(plan: Plan) -> Channel:
+def _split(plan: Plan, companion: Companion | None) -> Channel:
     from . import supervision
 
-    return supervision.split(plan)
+    return supervision.split(plan, companion)
 
 
 def _has_terminal() -> bool:
@@ -86,11 +90,10 @@ def _has_terminal() -> bool:
     return True
 
 
-def _open_receipt(path: str | None) -> int | None:
-    if path is None:
-        return None
+def open_report(option: str, path: str) -> int:
+    """Open a file to write to, named by an option; raise UsageError when that fails."""
     try:
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
-        return os.open(path, flags, _RECEIPT_MODE)
+        return os.open(path, flags, _REPORT_MODE)
     except OSError as error:
-        raise UsageError(f"--receipt: {path}: {error.strerror}") from error
+        raise UsageError(f"{option}: {path}: {error.strerror}") from error

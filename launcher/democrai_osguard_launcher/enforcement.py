@@ -37,13 +37,20 @@ class Restrictions(Record):
     programs: Programs
 
 
-def assemble(plan: Plan, *, supervised: bool) -> Programs:
-    """Assemble the programs. Pure; without a supervisor what would be brokered is refused."""
+def assemble(plan: Plan, *, supervised: bool, also: str | None = None) -> Programs:
+    """Assemble the programs. Pure; without a supervisor what would be brokered is refused.
+
+    With a companion it sees more calls than must be brokered: also those of this kind.
+    """
     brokered = plan.brokered if supervised else ()
+    waiting = (*brokered, also) if also else brokered
+    left_out = seccomp.TRACED_CALLS if also == seccomp.TRACE else ()
+    if also == seccomp.HELD:
+        brokered = (*brokered, "metadata")
     machine = os.uname().machine
     return Programs(
-        arguments=_argument_program(plan, brokered) if plan.seccomp else None,
-        waiting=seccomp.broker_program(machine, brokered) if brokered else None,
+        arguments=argument_program(plan, brokered, left_out) if plan.seccomp else None,
+        waiting=seccomp.broker_program(machine, waiting) if waiting else None,
     )
 
 
@@ -70,7 +77,7 @@ def enforce(
             _allow_paths(restrictions.ruleset, restrictions.own_folder)
             flags = landlock.entry_flags(restrictions.plan.abi)
             kernel.restrict_self(restrictions.ruleset, flags)
-        _close_others({*keep, *((channel.descriptor,) if channel else ())})
+        close_others({*keep, *((channel.descriptor,) if channel else ())})
         arguments, waiting = restrictions.programs
         if arguments is not None:  # last: it refuses some of the calls above
             kernel.load_filter(arguments)
@@ -105,7 +112,8 @@ def _drop_capabilities() -> None:
             kernel.drop_from_bounding_set(number)
 
 
-def _close_others(keep: set[int]) -> None:
+def close_others(keep: set[int]) -> None:
+    """Close every descriptor above 2 but for these."""
     first = _FIRST_OWN_DESCRIPTOR
     for number in sorted(number for number in keep if number >= first):
         if number > first:
@@ -145,10 +153,14 @@ def _allow(ruleset: int, descriptor: int, rights: int) -> None:
             kernel.allow_path(ruleset, descriptor, rights & landlock.FILE_RIGHTS)
 
 
-def _argument_program(plan: Plan, brokered: tuple[str, ...]) -> bytes:
+def argument_program(
+    plan: Plan, brokered: tuple[str, ...], left_out: tuple[str, ...] = ()
+) -> bytes:
+    """Assemble the program that judges arguments under this plan."""
     return seccomp.argument_program(
         os.uname().machine,
         plan.sockets,
         truncate_is_seen=bool(plan.handled.filesystem & landlock.TRUNCATE),
         brokered=brokered,
+        left_out=left_out,
     )

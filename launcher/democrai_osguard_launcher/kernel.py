@@ -63,6 +63,7 @@ _PRLIMIT64 = {"x86_64": 302, "aarch64": 261}
 _EXECVEAT = {"x86_64": 322, "aarch64": 281}
 _CLOSE_RANGE = 436
 _OPENAT2 = 437
+_PIDFD_GETFD = 438
 _LANDLOCK_CREATE_RULESET = 444
 _LANDLOCK_ADD_RULE = 445
 _LANDLOCK_RESTRICT_SELF = 446
@@ -235,6 +236,11 @@ def forbid_core_dumps() -> None:
     """Have a crash leave no copy of this process's memory, whatever the command does later."""
     nothing = _words(0, 0)
     _syscall("prlimit64", _PRLIMIT64[_MACHINE], 0, _RLIMIT_CORE, addressof(nothing), 0)
+
+
+def copy_descriptor(process: int, number: int) -> int:
+    """Return a copy of a descriptor of another process, which a descriptor of ours stands for."""
+    return _syscall("pidfd_getfd", _PIDFD_GETFD, process, number, 0)
 
 
 def close_range(first: int, last: int = _LAST_DESCRIPTOR) -> None:

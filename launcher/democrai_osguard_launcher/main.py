@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from .options import Options
     from .plan import Plan
     from .rules import Rule
+    from .supervision import Companion
 else:
     import _signal as signal  # built in; `signal` itself would import `enum`
 
@@ -55,13 +56,22 @@ def _launch(options: Options) -> None:
     if command is None or options.explain:
         _explain(plan, as_json=options.json)
         return
+    companion: Companion | None = None
+    if options.trace or options.observe:
+        from . import observation
+
+        plan, rules, companion = observation.prepare(plan, rules, options, command)
+    elif options.supervised:
+        from . import asking
+
+        companion = asking.start(options)
     environment = child_environment(os.environ, rules, options.subject, options.keep_env)
-    check_level(plan, options.require)
+    check_level(plan, "none" if options.observe else options.require, quiet=bool(options.observe))
     from .confinement import make_ready
     from .enforcement import enforce_always
 
     enforce_always(has_seccomp=plan.seccomp)
-    become(command.path, options, environment, make_ready(plan, facts.objects))
+    become(command.path, options, environment, make_ready(plan, facts.objects, companion))
 
 
 def _given_rules(options: Options) -> tuple[Rule, ...]:

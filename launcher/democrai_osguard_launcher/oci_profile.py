@@ -65,7 +65,7 @@ def profile(sockets: tuple[str, ...] = ("unix",)) -> dict[str, Any]:
 
 def _is_judged(call: str) -> bool:
     # Metadata is refused or brokered by the launcher; a container has a file system of its own.
-    return call in CONDITIONS or call in {"socket", "openat2"}
+    return call in CONDITIONS or call in {"socket", "openat2", "pidfd_getfd"}
 
 
 def _listed(policy: dict[str, Any], section: str) -> list[str]:

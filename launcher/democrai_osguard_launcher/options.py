@@ -43,7 +43,12 @@ Who and how strictly:
   --subject KIND:NAME    the subject that the command acts for
   --require LEVEL        refuse below this enforcement: full (default), partial or none
   --best-effort          run with whatever this kernel can hold, and say what it cannot
+  --supervised           ask a person about what no rule allows; the act waits
+  --ask-timeout SECONDS  with --supervised: without an answer it is no (default 120)
+  --ask-fd N             with --supervised: the socket of who is asked
   --receipt FILE         write down, as JSON, what was enforced and what was tried
+  --trace FILE           write down each refusal and the rule that was missing; slower
+  --observe FILE         allow everything, and write down which rules that took; slower
 
 Instead of running:
   --explain    print what each layer will enforce for each rule
@@ -69,6 +74,11 @@ class Options(Record):
     keep_env: tuple[str, ...] = ()
     limits: tuple[tuple[str, int], ...] = ()
     receipt: str | None = None
+    supervised: bool = False
+    ask_timeout: str = "120"
+    ask_fd: int | None = None
+    trace: str | None = None
+    observe: str | None = None
     explain: bool = False
     json: bool = False
     help: bool = False
@@ -102,6 +112,8 @@ def parse(arguments: Sequence[str]) -> Options:
 def _checked(options: Options) -> Options:
     if options.json and not options.explain:
         raise UsageError("--json goes with --explain")
+    if sum((options.supervised, bool(options.trace), bool(options.observe))) > 1:
+        raise UsageError("--supervised, --trace and --observe each go without the others")
     runs_nothing = options.explain or options.help or options.version
     if not options.command and not runs_nothing:
         raise UsageError("no command: democrai-launch [options] -- command ...")
@@ -160,6 +172,12 @@ def _descriptor(name: str, value: str) -> int:
     return int(value)
 
 
+def _seconds(name: str, value: str) -> str:
+    if not value.isascii() or not value.isdigit() or not int(value):
+        raise UsageError(f"{name}: {value!r} is not a number of seconds")
+    return value
+
+
 def _limit(_name: str, value: str) -> tuple[str, int]:
     from .limits import parse as parse_limit
 
@@ -170,15 +188,20 @@ _SWITCHES: dict[str, dict[str, object]] = {
     "--best-effort": {"require": "none"},
     "--explain": {"explain": True},
     "--json": {"json": True},
+    "--supervised": {"supervised": True},
     "--help": {"help": True},
     "--version": {"version": True},
 }
 _VALUES: dict[str, tuple[str, Callable[[str, str], object]]] = {
+    "--ask-fd": ("ask_fd", _descriptor),
+    "--ask-timeout": ("ask_timeout", _seconds),
     "--manifest": ("manifest", _text),
+    "--observe": ("observe", _text),
     "--phase": ("phase", _one_of(("runtime", "install"))),
     "--receipt": ("receipt", _text),
     "--require": ("require", _one_of(LEVELS)),
     "--subject": ("subject", _subject),
+    "--trace": ("trace", _text),
 }
 _REPEATABLE: dict[str, tuple[str, Callable[[str, str], object]]] = {
     **{f"--{operation}": ("rules", _path_rule) for operation in OPERATIONS[FILESYSTEM]},

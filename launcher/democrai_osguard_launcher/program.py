@@ -31,7 +31,7 @@ class Program(Record):
 def find(name: str, path: str | None) -> Program:
     """Look the command up as execvp would; raise NotFound or NotExecutable."""
     command = locate(name, path)
-    files = tuple(_started_with(command, path))
+    files = tuple(started_with(command, path))
     prefixes = [prefix for file in files for prefix in _python_prefixes(file)]
     return Program(command, files, tuple(dict.fromkeys(prefixes)))
 
@@ -53,7 +53,7 @@ def locate(name: str, path: str | None) -> str:
     raise NotFound(f"{name}: command not found")
 
 
-def _started_with(file: str, path: str | None) -> Iterator[str]:
+def started_with(file: str, path: str | None = None) -> Iterator[str]:
     """Yield the file and, one after the other, what the kernel opens to start it."""
     for _ in range(_MAX_INTERPRETERS):
         yield file

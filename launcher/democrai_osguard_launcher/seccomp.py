@@ -17,14 +17,23 @@ if TYPE_CHECKING:
 
     Block = tuple[str, list[bpf.Instruction]]
 
+TRACE = "trace"  # the kind of all calls that a rule could allow
+HELD = "held"  # the kind of all calls that a person can be asked about
+
 ARCHITECTURES: Mapping[str, int] = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 _EPERM, _EACCES, _ENOSYS = 1, 13, 38
 
 # Only the calls that the second program looks at. aarch64 never had the others.
 NUMBERS: Mapping[str, tuple[int, int | None]] = {
+    "bind": (49, 200),
     "clone": (56, 220),
+    "connect": (42, 203),
     "creat": (85, None),
+    "execve": (59, 221),
+    "execveat": (322, 281),
     "ioctl": (16, 29),
+    "link": (86, None),
+    "linkat": (265, 37),
     "listen": (50, 201),
     "memfd_create": (319, 279),
     "mkdir": (83, None),
@@ -35,7 +44,10 @@ NUMBERS: Mapping[str, tuple[int, int | None]] = {
     "openat": (257, 56),
     "openat2": (437, 437),
     "personality": (135, 92),
+    "pidfd_getfd": (438, 438),
     "prlimit64": (302, 261),
+    "rename": (82, None),
+    "renameat": (264, 38),
     "renameat2": (316, 276),
     "rmdir": (84, None),
     "sendmmsg": (307, 269),
@@ -43,6 +55,8 @@ NUMBERS: Mapping[str, tuple[int, int | None]] = {
     "sendto": (44, 206),
     "socket": (41, 198),
     "socketpair": (53, 199),
+    "symlink": (88, None),
+    "symlinkat": (266, 36),
     "truncate": (76, 45),
     "unlink": (87, None),
     "unlinkat": (263, 35),
@@ -65,6 +79,21 @@ NUMBERS: Mapping[str, tuple[int, int | None]] = {
     "fremovexattr": (199, 16),
 }
 METADATA_CALLS = tuple(NUMBERS)[tuple(NUMBERS).index("chmod") :]
+# What a traced run looks at: all that a rule could allow.
+TRACED_CALLS = (
+    "bind", "connect", "creat", "execve", "execveat", "link", "linkat", "mkdir", "mkdirat", "mknod",
+    "mknodat", "open", "openat", "rename", "renameat", "renameat2", "rmdir", "sendmmsg", "sendmsg",
+    "sendto", "socket", "symlink", "symlinkat", "truncate", "unlink", "unlinkat", *METADATA_CALLS,
+)  # fmt: skip
+# What a person can be asked about, all that the broker can then do itself; and the exec that
+# makes a process the command.
+HELD_CALLS = (
+    "creat", "execve", "mkdir", "mkdirat", "mknod", "mknodat", "open", "openat", "rename",
+    "renameat", "renameat2", "rmdir", "symlink", "symlinkat", "truncate", "unlink", "unlinkat",
+    *METADATA_CALLS,
+)  # fmt: skip
+_WHOLES = {TRACE: TRACED_CALLS, HELD: HELD_CALLS}
+_MAKING_CALLS = ("creat", "mkdir", "mkdirat", "mknod", "mknodat", "symlink", "symlinkat")
 _OLD_TIMES = ("utime", "utimes", "futimesat")  # libc has used utimensat for all of them for long
 
 # CLONE_NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET.
@@ -123,16 +152,21 @@ def argument_program(
     *,
     truncate_is_seen: bool,
     brokered: Collection[str] = (),
+    left_out: Collection[str] = (),
 ) -> bytes:
-    """Assemble the program that judges arguments, for these kinds of sockets."""
+    """Assemble the program that judges arguments, for these kinds of sockets.
+
+    Calls that are left out are judged by a broker that asks the whole program.
+    """
     blocks = [*_fixed(), *_sockets(sockets), *_opening(truncate_is_seen=truncate_is_seen)]
     blocks.extend(_metadata(() if "metadata" not in brokered else METADATA_CALLS))
-    return _assemble(machine, blocks)
+    return _assemble(machine, [block for block in blocks if block[0] not in left_out])
 
 
 def broker_program(machine: str, brokered: Collection[str]) -> bytes:
     """Assemble the program that makes these kinds of calls wait for the broker."""
-    return _assemble(machine, list(_brokered(brokered)))
+    wholes = [names for kind, names in _WHOLES.items() if kind in brokered]
+    return _assemble(machine, list(_all_of(wholes[0]) if wholes else _brokered(brokered)))
 
 
 def brokered_numbers(machine: str) -> dict[int, str]:
@@ -160,6 +194,7 @@ def _fixed() -> Iterator[Block]:
     yield "personality", bpf.unless_masked(0, _ALL, (0, _ALL), refused)
     # Here and not in the first program, which the broker lives under when the launcher is warm.
     yield "openat2", bpf.answer(bpf.errno_action(_ENOSYS))
+    yield "pidfd_getfd", bpf.answer(refused)
     yield "sendto", bpf.if_any_bit(3, _MSG_FASTOPEN, refused)
     yield "sendmsg", bpf.if_any_bit(2, _MSG_FASTOPEN, refused)
     yield "sendmmsg", bpf.if_any_bit(3, _MSG_FASTOPEN, refused)
@@ -200,11 +235,16 @@ def _opening(*, truncate_is_seen: bool) -> Iterator[Block]:
         yield "truncate", bpf.answer(refused)
 
 
+def _all_of(names: Collection[str]) -> Iterator[Block]:
+    for name in names:
+        yield name, bpf.answer(bpf.NOTIFY)
+
+
 def _brokered(kinds: Collection[str]) -> Iterator[Block]:
     if "create" in kinds:
         yield "open", bpf.if_any_bit(1, _O_CREAT, bpf.NOTIFY)
         yield "openat", bpf.if_any_bit(2, _O_CREAT, bpf.NOTIFY)
-        for name in ("creat", "mkdir", "mkdirat"):
+        for name in _MAKING_CALLS:
             yield name, bpf.answer(bpf.NOTIFY)
     if "delete" in kinds:
         for name in ("unlink", "unlinkat", "rmdir"):

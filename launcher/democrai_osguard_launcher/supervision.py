@@ -12,15 +12,29 @@ import select
 
 from . import kernel, seccomp
 from .broker import Broker, resolve_roots
+from .enforcement import close_others
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import signal
     import socket
-    from typing import NoReturn
+    from typing import NoReturn, Protocol
 
     from .broker import Roots
     from .plan import Plan
+
+    class Companion(Protocol):
+        """Who looks on outside, and sees more calls than must be brokered."""
+
+        waiting: str  # the kind of calls
+        file: int  # a descriptor that it needs
+
+        def begin(self, command: int) -> None:
+            """Say which process becomes the command."""
+
+        def make_broker(self, plan: Plan, roots: Roots, listener: int) -> Broker:
+            """Return the broker that works with it."""
+
 else:
     import _signal as signal  # built in; `signal` and `socket` would import `enum`
     import _socket as socket
@@ -50,9 +64,13 @@ class Channel:
         return self._inside.fileno()
 
     def hand_out(self, listener: int) -> None:
-        """Send the listener to the supervising process."""
-        right = listener.to_bytes(4, "little")
-        self._inside.sendmsg([b"L"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, right)])
+        """Have the supervising process take the listener.
+
+        Sending it would not do: the filter is in force, and a call that sends may have to wait for
+        whoever has the listener.
+        """
+        os.write(self.descriptor, listener.to_bytes(4, "little"))
+        os.read(self.descriptor, 1)  # until it was taken, or nobody is there to take it
         os.close(listener)
 
     def close(self) -> None:
@@ -64,13 +82,21 @@ class Channel:
         self._inside.close()
         return self._outside.fileno()
 
-    def take(self) -> int | None:
-        """Wait for the listener; None when the other process ended without one."""
-        _, ancillary, _, _ = self._outside.recvmsg(1, socket.CMSG_SPACE(4))
-        return int.from_bytes(ancillary[0][2][:4], "little") if ancillary else None
+    def take(self, command: int) -> int | None:
+        """Wait for the listener of that process; None when it ended without one."""
+        number = os.read(self._outside.fileno(), 4)
+        if not number:
+            return None
+        process = os.pidfd_open(command)
+        try:
+            listener = kernel.copy_descriptor(process, int.from_bytes(number, "little"))
+        finally:
+            os.close(process)
+        os.write(self._outside.fileno(), b"T")
+        return listener
 
 
-def split(plan: Plan) -> Channel:
+def split(plan: Plan, companion: Companion | None = None) -> Channel:
     """Fork. Return in the process that will be the command; the other one never returns."""
     channel = Channel()
     supervisor = os.getpid()
@@ -79,11 +105,14 @@ def split(plan: Plan) -> Channel:
     before = signal.pthread_sigmask(signal.SIG_BLOCK, (*_PASSED_ON, signal.SIGTSTP))
     command = os.fork()
     if command:
-        _let_go(channel)
+        _let_go({channel.stay_outside(), *((companion.file,) if companion else ())})
         _pass_signals_on(command)
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        listener = channel.take() if plan.brokered else None
-        _supervise(command, roots, listener)
+        listener = channel.take(command) if plan.brokered or companion else None
+        broker = None if listener is None else _make_broker(plan, roots, listener, companion)
+        if companion:
+            companion.begin(command)
+        _supervise(command, broker)
     signal.pthread_sigmask(signal.SIG_SETMASK, before)
     kernel.set_death_signal(signal.SIGKILL)  # without its broker the command is half a command
     if os.getppid() != supervisor:
@@ -93,21 +122,29 @@ def split(plan: Plan) -> Channel:
     return channel
 
 
-def _supervise(command: int, roots: Roots, listener: int | None) -> NoReturn:
+def _make_broker(plan: Plan, roots: Roots, listener: int, companion: Companion | None) -> Broker:
+    if companion is not None:
+        return companion.make_broker(plan, roots, listener)
+    return Broker(roots, listener, seccomp.brokered_numbers(os.uname().machine))
+
+
+def _supervise(command: int, broker: Broker | None) -> NoReturn:
     ended = os.pidfd_open(command)
     poll = select.poll()
     poll.register(ended, select.POLLIN)
-    if listener is not None:
-        poll.register(listener, select.POLLIN)
-        broker = Broker(roots, listener, seccomp.brokered_numbers(os.uname().machine))
+    for descriptor in broker.descriptors if broker else ():
+        poll.register(descriptor, select.POLLIN)
     while True:
-        ready = dict(poll.poll())
+        ready = dict(poll.poll(broker.patience if broker else None))
         if ended in ready:
             _end_like(command)
-        if listener is not None and ready.get(listener, 0) & select.POLLIN:
-            broker.serve_one()
-        elif listener in ready:
-            poll.unregister(listener)  # the last process under the filter is gone
+        if broker is None:
+            continue
+        broker.tend(ready)
+        for descriptor, events in ready.items():
+            # The last process under the filter is gone, or nobody can be asked any more.
+            if not events & select.POLLIN or descriptor not in broker.descriptors:
+                poll.unregister(descriptor)
 
 
 def _pass_signals_on(command: int) -> None:
@@ -116,12 +153,9 @@ def _pass_signals_on(command: int) -> None:
     signal.signal(signal.SIGTSTP, lambda _received, _frame: _stop(command))
 
 
-def _let_go(channel: Channel) -> None:
+def _let_go(keep: set[int]) -> None:
     """Close what belongs to the command: its readers and writers wait for the last holder."""
-    keep = channel.stay_outside()
-    if keep > _FIRST_OWN_DESCRIPTOR:
-        kernel.close_range(_FIRST_OWN_DESCRIPTOR, keep - 1)
-    kernel.close_range(max(keep + 1, _FIRST_OWN_DESCRIPTOR))
+    close_others(keep)
     nowhere = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
     for number in range(_FIRST_OWN_DESCRIPTOR):
         os.dup2(nowhere, number)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from democrai_osguard_launcher.plan import Plan
+    from democrai_osguard_launcher.supervision import Companion
 
     Action = Callable[[], object]
     Grant = tuple[str, str | Path]
@@ -43,7 +44,9 @@ def plan_for(grants: Iterable[Grant]) -> Plan:
     return make_plan(rules, gather(rules, None, os.environ.get("PATH")))
 
 
-def in_a_fork(action: Action, plan: Plan | None, uid: int | None = None) -> str:
+def in_a_fork(
+    action: Action, plan: Plan | None, uid: int | None = None, companion: Companion | None = None
+) -> str:
     """Run the action in a fork, under the plan or free; return what it wrote about itself."""
     reader, writer = os.pipe()
     child = os.fork()
@@ -58,8 +61,11 @@ def in_a_fork(action: Action, plan: Plan | None, uid: int | None = None) -> str:
                 prctl(PR_SET_DUMPABLE, 1)  # becoming somebody else made us unreadable
             if plan is not None:
                 enforce_always(has_seccomp=plan.seccomp)
-                restrictions = prepare(plan, assemble(plan, supervised=bool(plan.brokered)))
-                enforce(restrictions, channel=split(plan) if plan.brokered else None)
+                supervised = bool(plan.brokered or companion)
+                also = companion.waiting if companion else None
+                programs = assemble(plan, supervised=supervised, also=also)
+                channel = split(plan, companion) if supervised else None
+                enforce(prepare(plan, programs), channel=channel)
             verdict = _outcome(action)
         finally:
             os.write(1, verdict.encode())

@@ -32,6 +32,7 @@ FLOORS = {
     "approvals": 5,
     "audit": 5,
     "enforcement": 5,
+    "learning": 5,
     "refusals": 5,
     "guard": 6,
     "runtime": 7,

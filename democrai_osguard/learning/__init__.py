@@ -1,0 +1,1 @@
+"""What the launcher saw of a run: read, told in sentences, and folded into a manifest."""

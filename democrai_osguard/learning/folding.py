@@ -1,0 +1,212 @@
+"""Folds what a run needed into the smallest manifest that would have let it run. Pure.
+
+A rule stands at the path itself, but for three cases in which that would not help or not be honest:
+what the run made itself did not exist when it started, so that a rule must stand at the folder that
+did; moves need the rights of folders; and many files of one folder are that folder.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from democrai_osguard.access import Operation, ResourceType, Rule
+from democrai_osguard.permissions.profiles import DENY_READ
+from democrai_osguard.policy.profile import Globs
+from democrai_osguard.targets.filesystem import is_broad, path_covers
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from democrai_osguard.learning.sightings import Sighting, Sightings
+
+# So many files of one folder are the folder.
+MANY = 4
+_EXAMPLES = 3
+_TEMPORARY = ("/tmp", "/var/tmp", "/dev/shm")  # noqa: S108 - nothing is written there
+# Folders that belong to nobody: they are never what a program "reads all of".
+SHARED = frozenset(
+    (
+        *_TEMPORARY, "/bin", "/boot", "/dev", "/etc", "/lib", "/media", "/mnt", "/opt", "/proc",
+        "/run", "/sbin", "/srv", "/sys", "/usr", "/usr/bin", "/usr/lib", "/usr/local",
+        "/usr/local/bin", "/usr/sbin", "/usr/share", "/var", "/var/lib", "/var/run",
+    )
+)  # fmt: skip
+_ANOTHER_PROCESS = re.compile(r"/proc/\d+(/|$)")
+_SECRETS = Globs(DENY_READ)
+_STAYS = frozenset({Operation.CREATE, Operation.DELETE})  # a rule may name what does not exist yet
+
+
+@dataclass(slots=True)
+class Entry:
+    """One rule, and what it is for."""
+
+    rule: Rule
+    count: int = 0
+    paths: Counter[str] = field(default_factory=Counter)
+    programs: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def examples(self) -> tuple[str, ...]:
+        """Return a few of the paths or peers that it was needed for."""
+        return tuple(path for path, _ in self.paths.most_common(_EXAMPLES))
+
+    @property
+    def marks(self) -> tuple[str, ...]:
+        """Say what a person should look at twice."""
+        if self.rule.resource_type is not ResourceType.FILESYSTEM:
+            return ()
+        secret = next(filter(None, map(_SECRETS.match, (self.rule.target, *self.paths))), None)
+        broad = is_broad(self.rule.target) or self.rule.target in SHARED
+        return (*(["secret"] if secret else []), *(["broad"] if broad else []))
+
+
+@dataclass(frozen=True, slots=True)
+class Learnt:
+    """The rules of a run, and what no rule was made for."""
+
+    entries: tuple[Entry, ...]
+    left_out: tuple[str, ...]
+
+    @property
+    def rules(self) -> tuple[Rule, ...]:
+        """Return the rules alone."""
+        return tuple(entry.rule for entry in self.entries)
+
+
+def fold(run: Sightings, names: Mapping[str, str]) -> Learnt:
+    """Return the rules that the run needed; `names` says which address was looked up as what."""
+    made = _made(run)
+    crowded = Counter(map(os.path.dirname, made))
+    entries: dict[Rule, Entry] = {}
+    left_out: dict[str, None] = {}
+    for sighting in run.seen:
+        reason = _unfit(sighting)
+        if reason:
+            left_out[reason] = None
+            continue
+        for path, count in sighting.paths.items():
+            rule = _rule(sighting, path, made, crowded, names)
+            entry = entries.setdefault(rule, Entry(rule))
+            entry.count += count
+            entry.paths[path] += count
+            entry.programs += sighting.programs
+    kept = _without_doubles(_gathered(entries))
+    return Learnt(tuple(sorted(kept, key=_order)), tuple(left_out))
+
+
+def _made(run: Sightings) -> frozenset[str]:
+    """Return the paths that the run made."""
+    return frozenset(
+        path
+        for sighting in run.seen
+        if sighting.lack and sighting.lack.operation is Operation.CREATE
+        for path in sighting.paths
+    )
+
+
+def _unfit(sighting: Sighting) -> str | None:
+    lack = sighting.lack
+    if lack is None:
+        return f"{sighting.call}: no rule allows this call"
+    if lack.target is None:
+        return f"{sighting.call}: a socket without a peer"
+    if lack.resource_type is ResourceType.FILESYSTEM and _ANOTHER_PROCESS.match(lack.target):
+        return f"{lack.operation} of folders of processes in /proc, which have other numbers"
+    return None
+
+
+def _rule(
+    sighting: Sighting,
+    path: str,
+    made: frozenset[str],
+    crowded: Counter[str],
+    names: Mapping[str, str],
+) -> Rule:
+    lack = sighting.lack
+    assert lack is not None  # noqa: S101 - for the type checker: _unfit saw to that
+    assert lack.target is not None  # noqa: S101 - likewise
+    if lack.resource_type is not ResourceType.FILESYSTEM:
+        return Rule(lack.resource_type, lack.operation, _named(lack.target, names))
+    wanted = path if lack.target == path else lack.target
+    lone = lack.operation in _STAYS and crowded[os.path.dirname(wanted)] <= 1
+    return Rule(lack.resource_type, lack.operation, _standing(wanted, made, lone=lone))
+
+
+def _standing(path: str, made: frozenset[str], *, lone: bool) -> str:
+    """Return where a rule for the path can stand when the next run starts."""
+    ancestors = [path]
+    while ancestors[-1] != "/":
+        ancestors.append(os.path.dirname(ancestors[-1]))
+    topmost = next((each for each in reversed(ancestors) if each in made), None)
+    if topmost is None or (lone and topmost == path):
+        return path
+    return os.path.dirname(topmost)
+
+
+def _named(target: str, names: Mapping[str, str]) -> str:
+    """Return the target with the name that its address was looked up as."""
+    scheme, mark, rest = target.rpartition("://")
+    host, _, port = rest.rpartition(":")
+    name = names.get(host.strip("[]"))
+    return f"{scheme}{mark}{name}:{port}" if name else target
+
+
+def _gathered(entries: dict[Rule, Entry]) -> list[Entry]:
+    """Put many rules for one folder together, where that folder belongs to somebody."""
+    found = list(entries.values())
+    crowds = Counter(
+        (entry.rule.operation, os.path.dirname(entry.rule.target))
+        for entry in found
+        if entry.rule.resource_type is ResourceType.FILESYSTEM
+    )
+    folders = {key for key, count in crowds.items() if count >= MANY and _is_own(key[1])}
+    gathered: dict[Rule, Entry] = {}
+    for entry in found:
+        folder = os.path.dirname(entry.rule.target)
+        rule = entry.rule
+        if (rule.operation, folder) in folders and not _SECRETS.match(rule.target):
+            rule = Rule(rule.resource_type, rule.operation, folder)
+        whole = gathered.setdefault(rule, Entry(rule))
+        whole.count += entry.count
+        whole.paths += entry.paths
+        whole.programs += entry.programs
+    return list(gathered.values())
+
+
+def _is_own(folder: str) -> bool:
+    """Tell whether a folder is one program's: not shared, no home, nor all settings of a home."""
+    above = os.path.dirname(folder)
+    hidden = os.path.basename(folder).startswith(".") and is_broad(above)
+    return not is_broad(folder) and folder not in SHARED and not hidden
+
+
+def _without_doubles(entries: list[Entry]) -> Iterator[Entry]:
+    """Leave out what a wider rule covers; a rule for HTTP opens its connection.
+
+    A broad root swallows nothing: whoever strikes it out needs the others.
+    """
+    for entry in entries:
+        wider = [other for other in entries if other is not entry and _covers(other, entry)]
+        if not wider:
+            yield entry
+        else:
+            wider[0].count += entry.count
+            wider[0].paths += entry.paths
+
+
+def _covers(wide: Entry, narrow: Entry) -> bool:
+    if wide.rule.resource_type is not narrow.rule.resource_type:
+        return False
+    if wide.rule.resource_type is ResourceType.FILESYSTEM:
+        same = wide.rule.operation is narrow.rule.operation and "broad" not in wide.marks
+        return same and path_covers(wide.rule.target, narrow.rule.target)
+    plain = narrow.rule.operation is Operation.CONNECT and "://" not in narrow.rule.target
+    return plain and wide.rule.target.rpartition("://")[2] == narrow.rule.target
+
+
+def _order(entry: Entry) -> tuple[str, str, str]:
+    return entry.rule.resource_type, entry.rule.target, entry.rule.operation

@@ -1,0 +1,80 @@
+"""Refusals in sentences, each with the line of a manifest that would allow the act. Pure."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import TYPE_CHECKING
+
+from democrai_osguard.access import Operation, ResourceType
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from democrai_osguard.learning.sightings import Lack, Sighting, Sightings
+
+_DID = {
+    Operation.READ: "read",
+    Operation.CREATE: "create",
+    Operation.MODIFY: "change",
+    Operation.DELETE: "delete",
+    Operation.EXECUTE: "start",
+    Operation.CONNECT: "connect to",
+    Operation.RECEIVE: "receive from",
+    Operation.SEND: "send to",
+}
+_UNKNOWN = {ResourceType.NETWORK: "host:port", ResourceType.FILESYSTEM: "/path/of/a/socket"}
+
+
+def sentences(run: Sightings) -> Iterator[str]:
+    """Yield what was refused and what would allow it; one line says so if nothing was."""
+    command = " ".join(run.command)
+    if not run.seen:
+        yield f"Nothing was refused to: {command}"
+        return
+    yield f"{len(run.seen)} thing(s) were refused to: {command}"
+    for sighting in run.seen:
+        yield ""
+        yield _sentence(sighting)
+        yield _remedy(sighting)
+    if not run.complete:
+        yield ""
+        yield "The file was full before the run ended: there was more."
+
+
+def manifest_line(lack: Lack) -> str:
+    """Return the entry of `access` that would allow it."""
+    return json.dumps(
+        {
+            "resource_type": str(lack.resource_type),
+            "operation": str(lack.operation),
+            "target": lack.target or _UNKNOWN[lack.resource_type],
+        }
+    )
+
+
+def _sentence(sighting: Sighting) -> str:
+    program = os.path.basename(sighting.programs.most_common(1)[0][0]) or "a program"
+    who = f"{program} (process {sighting.pids[0]})"
+    often = "" if sighting.count == 1 else f", {sighting.count} times"
+    if sighting.lack is None:
+        return f"{who} was refused {sighting.call}{often}."
+    if sighting.lack.target is None:
+        kind = "unix" if sighting.lack.resource_type is ResourceType.FILESYSTEM else "network"
+        return f"{who} wanted to open a {kind} socket{often}: no rule is about one."
+    what = next(iter(sighting.paths), sighting.lack.target)
+    more = "" if len(sighting.paths) <= 1 else f" and {len(sighting.paths) - 1} more"
+    did = _DID[sighting.lack.operation]
+    return f"{who} wanted to {did} {what}{more}{often}: no rule allows it."
+
+
+def _remedy(sighting: Sighting) -> str:
+    lack = sighting.lack
+    if lack is None:
+        return "  No line of a manifest allows this call."
+    line = manifest_line(lack)
+    if lack.target is None:
+        return f"  Whom it wanted to reach is not known. Of this form: {line}"
+    if lack.resource_type is ResourceType.FILESYSTEM and lack.target.startswith("/proc/"):
+        return f"  It is the folder of one process, which will have another number: {line}"
+    return f"  In the manifest, under access: {line}"

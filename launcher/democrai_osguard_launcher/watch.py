@@ -1,0 +1,146 @@
+"""Writes down what rules a command lacks, one line of JSON for each act, while it runs.
+
+Two uses: under its policy, every refusal and the rule that was missing (`--trace`); with everything
+allowed, every act that needs a rule (`--observe`). What is written comes from the calls that wait
+in the kernel, never from what a program says. `docs/broker.md` describes the lines.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+
+from . import acts, addresses, network_acts, seccomp
+from .grants import Grants
+from .reaching import Reaching
+from .rules import FILESYSTEM, NETWORK
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from .broker import Broker, Roots
+    from .caller import Call
+    from .network_acts import Datum
+    from .plan import Plan
+
+    Fields = Mapping[str, object]
+
+FORMAT = 1
+REFUSED, NEEDED = "refused", "needed"
+MAX_LINES = 200_000  # a program that never stops asking does not fill the disk
+_FIRST_CALL = "execve"
+_NOTHING: Fields = {"missing": None, "path": None}  # that a rule could say
+
+
+class Watch:
+    """Looks at each call before it is answered, and answers nothing itself."""
+
+    waiting = seccomp.TRACE
+
+    def __init__(self, file: int, plan: Plan, *, command: tuple[str, ...], mode: str) -> None:
+        self.file = file
+        self._grants = Grants(plan)
+        self._reaching = Reaching(plan)
+        self._mode = mode
+        self._room = MAX_LINES
+        self._command = 0  # the process that is to become the command
+        self._started = False  # what comes before its exec are the launcher's own trials
+        self._peers: dict[tuple[int, int], network_acts.Reach] = {}
+        self._write({"format": FORMAT, "mode": mode, "command": list(command)})
+
+    def begin(self, command: int) -> None:
+        """Say which process becomes the command."""
+        self._command = command
+        self._grants.own_process_is(command)
+
+    def make_broker(self, plan: Plan, roots: Roots, listener: int) -> Broker:
+        """Return the broker that shows its calls here."""
+        from .tracing import traced_broker  # noqa: PLC0415 - it needs this module
+
+        return traced_broker(plan, roots, listener, self)
+
+    def look(self, name: str, call: Call) -> bool:
+        """Write down which rules the call lacks; tell whether it lacks any."""
+        if not self._started:
+            self._started = name == _FIRST_CALL and call.thread == self._command
+        if not self._started:
+            return False
+        found = [
+            _missing(FILESYSTEM, operation, act.folder or act.target, act.target)
+            for act in acts.file_acts(name, call)
+            for operation in self._grants.missing_for(act)
+        ]
+        for message in network_acts.messages(name, call):
+            found += self._network(name, call, message)
+        for each in found:
+            self._line(name, call, each)
+        return bool(found)
+
+    def refused(self, name: str, call: Call) -> None:
+        """Write down a refusal that no file and no peer explains."""
+        if self._started:
+            self._line(name, call, _socket(call) if name == "socket" else _NOTHING)
+
+    def _network(self, name: str, call: Call, message: Datum) -> list[Fields]:
+        socket = (call.process(), call.integer(0))
+        reach = network_acts.peer(message.address) or self._peers.get(socket)
+        if reach is None:
+            return []
+        if name == "connect":
+            self._peers[socket] = reach
+        if reach.port == network_acts.DNS:
+            self._lookup(call, message)
+        if self._mode == NEEDED:
+            return self._needed(reach, message)
+        lacks = message.address and self._reaching.refuses(reach)
+        return [_connection("connect", reach)] if lacks else []
+
+    def _needed(self, reach: network_acts.Reach, message: Datum) -> list[Fields]:
+        if not reach.port or reach.port == network_acts.DNS or self._reaching.covers(reach):
+            return []
+        way = network_acts.direction(message.content)
+        if way:
+            return [_connection(way, reach, "http://")]
+        return [_connection("connect", reach)] if message.address else []
+
+    def _lookup(self, call: Call, message: Datum) -> None:
+        asked = network_acts.question(message.content)
+        if asked:
+            self._write({"lookup": asked, "pid": call.process()})
+
+    def _line(self, name: str, call: Call, fields: Fields) -> None:
+        process = call.process()
+        own = {"call": name, "pid": process, "program": _program(process)}
+        self._write({**own, **fields})
+
+    def _write(self, line: dict[str, object]) -> None:
+        if self._room > 0:
+            self._room -= 1
+            text = json.dumps(line if self._room else {"more": "was left out"})
+            os.write(self.file, text.encode() + b"\n")
+
+
+def _missing(kind: str, operation: str, target: str | None = None, path: str = "") -> Fields:
+    """Say which rule was missing, and on what the act was if that is another path."""
+    rule = {"resource_type": kind, "operation": operation, "target": target}
+    return {"missing": rule, "path": path or target}
+
+
+def _socket(call: Call) -> Fields:
+    """Say what a rule for such a socket looks like: to whom it would lead is not known yet."""
+    if call.integer(0) == addresses.AF_UNIX:
+        return _missing(FILESYSTEM, "modify")
+    return _missing(NETWORK, "connect")
+
+
+def _connection(operation: str, reach: network_acts.Reach, scheme: str = "") -> Fields:
+    host = f"[{reach.host}]" if ":" in reach.host else reach.host
+    return _missing(NETWORK, operation, f"{scheme}{host}:{reach.port}")
+
+
+def _program(process: int) -> str:
+    try:
+        return os.readlink(f"/proc/{process}/exe")
+    except OSError:
+        return ""

@@ -1,0 +1,68 @@
+"""Reading a trace: strictly, and with the place of what is wrong."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from democrai_osguard.learning.sentences import sentences
+from democrai_osguard.learning.sightings import TraceError, read_sightings
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+HEAD = {"format": 1, "mode": "refused", "command": ["cat", "x"]}
+RULE = {"resource_type": "filesystem", "operation": "read", "target": "/x"}
+LINE = {"call": "openat", "pid": 7, "program": "/bin/cat", "missing": RULE, "path": "/x"}
+
+
+def trace(folder: Path, *lines: object) -> Path:
+    file = folder / "trace"
+    file.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    return file
+
+
+def test_equal_lacks_are_one_sighting(tmp_path: Path) -> None:
+    run = read_sightings(trace(tmp_path, HEAD, LINE, {**LINE, "pid": 8}, {"lookup": "a.example"}))
+    assert [(each.count, each.pids) for each in run.seen] == [(2, [7, 8])]
+    assert (run.lookups, run.complete) == (("a.example",), True)
+    assert "cat (process 7) wanted to read /x, 2 times: no rule allows it." in sentences(run)
+
+
+def test_a_call_that_no_rule_allows_is_told_by_its_name(tmp_path: Path) -> None:
+    nothing = {**LINE, "call": "mknod", "missing": None, "path": None}
+    run = read_sightings(trace(tmp_path, HEAD, nothing, {**nothing, "call": "open"}))
+    assert [each.call for each in run.seen] == ["mknod", "open"]
+    assert "  No line of a manifest allows this call." in sentences(run)
+
+
+def test_a_full_file_says_so(tmp_path: Path) -> None:
+    run = read_sightings(trace(tmp_path, HEAD, LINE, {"more": "was left out"}))
+    assert "The file was full before the run ended: there was more." in sentences(run)
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        (),
+        ({"format": 2, "mode": "refused"},),
+        ({"format": 1, "mode": "guessed"},),
+        (HEAD, []),
+        (HEAD, {**LINE, "missing": {**RULE, "operation": "write"}}),
+        (HEAD, {**LINE, "missing": {**RULE, "target": ""}}),
+        (HEAD, {**LINE, "missing": "x"}),
+        (HEAD, {**LINE, "pid": "x"}),
+        (HEAD, {"call": "openat"}),
+    ],
+)
+def test_what_is_not_understood_is_an_error(lines: tuple[object, ...], tmp_path: Path) -> None:
+    with pytest.raises(TraceError):
+        read_sightings(trace(tmp_path, *lines))
+
+
+def test_a_line_that_is_no_json_is_named(tmp_path: Path) -> None:
+    (tmp_path / "trace").write_text(json.dumps(HEAD) + "\n{\n")
+    with pytest.raises(TraceError, match="line 2"):
+        read_sightings(tmp_path / "trace")
