@@ -65,7 +65,8 @@ def _write(figures: Sequence[Figure], table: str, *, complete: bool) -> None:
     if not complete:
         return  # a part of the cases is no picture of the whole
     title = f"Python {host['python']}, Linux {host['kernel']}, {host['cores']} cores"
-    page = f"# Benchmarks\n\nWritten by `make bench` on {title}.\n\n{table}\n"
+    notes = (_HERE / "notes.md").read_text(encoding="utf-8")
+    page = f"# Benchmarks\n\nWritten by `make bench` on {title}.\n\n{table}\n\n{notes}"
     (_DOCS / "benchmarks.md").write_text(page, encoding="utf-8")
     (_DOCS / "benchmarks.svg").write_text(draw(figures), encoding="utf-8")
 

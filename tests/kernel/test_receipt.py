@@ -51,6 +51,7 @@ def test_each_class_is_tried_both_ways(launch: Launch, work: Path) -> None:
     assert launch("--receipt", file, *rules, "--", "true").returncode == 0
     document = json.loads(file.read_text())
     assert document["kernel"]["release"] == os.uname().release
+    assert document["landlock_errata"] == kernel.landlock_errata()
     tried = {(trial["class"], trial["expected"]) for trial in document["tried"]}
     expected = {(each, word) for each in CLASSES for word in ("allowed", "refused")}
     if ("execute", "allowed") not in tried:  # before Linux 6.14 nobody can ask

@@ -128,6 +128,37 @@ def test_what_cannot_be_started_is_said_with_its_code(warm: WarmLauncher, name: 
     assert output_of(warm, "true") == ("", 0)
 
 
+def test_the_same_request_sees_what_has_changed_since(warm: WarmLauncher, tmp_path: Path) -> None:
+    """What a request means is remembered; what its paths lead to is looked at each time."""
+    place, other = tmp_path / "place", tmp_path / "other"
+
+    def read() -> str:
+        return output_of(warm, "cat", place / "file", access=(("read", place),))[0]
+
+    assert read() == ""
+    place.mkdir()
+    (place / "file").write_text("first")
+    assert read() == read() == "first"
+    place.rename(other)
+    place.mkdir()
+    (place / "file").write_text("second")
+    assert read() == "second"
+    (place / "file").unlink()
+    place.rmdir()
+    place.symlink_to(other)
+    assert read() == "first"
+    place.unlink()
+    assert read() == ""
+
+
+def test_a_command_that_was_replaced_is_the_new_one(warm: WarmLauncher, tmp_path: Path) -> None:
+    program = tmp_path / "program"
+    for text in ("#!/bin/sh\necho one\n", "#!/usr/bin/env sh\necho two\n"):
+        program.write_text(text)
+        program.chmod(0o755)
+        assert output_of(warm, program, access=(("read", program),))[0] == text[-4:]
+
+
 def test_many_threads_launch_at_once(warm: WarmLauncher) -> None:
     codes: list[int] = []
 

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from democrai_osguard_launcher import landlock, plan
+from democrai_osguard_launcher.explain import as_document
 from democrai_osguard_launcher.network_plan import PortRights
 from democrai_osguard_launcher.plan import DIRECTORY, FILE, MISSING, SOCKET, Facts, make_plan
 from democrai_osguard_launcher.rules import OPERATIONS, Rule, beneath, within
@@ -94,6 +95,46 @@ def test_each_abi_has_its_rights_and_an_unknown_one_those_of_the_newest(
     abi: int, names: int
 ) -> None:
     assert len(landlock.right_names(landlock.abilities(abi).filesystem)) == names
+
+
+# Network rights, scopes and flags of entry by ABI, as linux/landlock.h numbers them.
+BEYOND_FILES = {
+    1: (0, 0, 0), 2: (0, 0, 0), 3: (0, 0, 0), 4: (0b11, 0, 0), 5: (0b11, 0, 0),
+    6: (0b11, 0b11, 0), 7: (0b11, 0b11, 0b11), 8: (0b11, 0b11, 0b11), 9: (0b11, 0b11, 0b11),
+    10: (0b1111, 0b11, 0b11), 11: (0b1111, 0b11, 0b11),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("abi", BEYOND_FILES)
+def test_ports_scopes_and_flags_come_with_their_abi(abi: int) -> None:
+    able = landlock.abilities(abi)
+    assert (able.network, able.scopes, landlock.entry_flags(abi)) == BEYOND_FILES[abi]
+
+
+def test_what_explain_says_to_machines_keeps_its_shape() -> None:
+    rules = [fs("read"), net("192.0.2.1:443")]
+    document = as_document(make_plan(rules, facts(abi=7)))
+    assert document["format"] == 1
+    assert set(document) == {
+        "format", "level", "landlock", "seccomp", "broker", "egress", "rules", "missing", "notes",
+    }  # fmt: skip
+    shapes = {key: document[key] for key in ("landlock", "seccomp")}
+    assert {key: set(value) for key, value in shapes.items()} == {  # type: ignore[call-overload]
+        "landlock": {"abi", "paths", "tcp_and_udp_ports"},
+        "seccomp": {"available", "sockets"},
+    }
+    assert document["egress"] == [{"host": "192.0.2.1", "port": 443}]
+    assert document["rules"] == [
+        {
+            "resource_type": "filesystem", "operation": "read", "target": "/srv/a",
+            "label": "exact", "held_by": "Landlock",
+        },
+        {
+            "resource_type": "network", "operation": rules[1].operation,
+            "target": "192.0.2.1:443", "label": "guard only",
+            "held_by": "Landlock holds port 443 for TCP, nothing holds the address",
+        },
+    ]  # fmt: skip
 
 
 def test_create_is_exact_only_beside_modify() -> None:
