@@ -44,6 +44,6 @@ def prepare(
 def _open_plan(rules: tuple[Rule, ...], command: Program) -> Plan:
     """Plan for rules that open everything, and for every kind of socket."""
     known = dict(zip(Facts._fields, gather(rules, command, None), strict=True))
-    open_facts = Facts(**{**known, "helper": False})  # nobody is asked to hold addresses
+    open_facts = Facts(**{**known, "helper": False})  # type: ignore[arg-type] # nobody is asked to hold addresses
     fields = dict(zip(Plan._fields, make_plan(rules, open_facts), strict=True))
     return Plan(**{**fields, "sockets": tuple(SOCKETS)})  # type: ignore[arg-type]
