@@ -25,6 +25,7 @@ class FakeLayer:
         self.name = name
         self.open: dict[str, tuple[Endpoint, ...]] = {}
         self.broken = False
+        self.blind = 0  # looks that fail
         self.lost: set[str] = set()
         self.tried: dict[str, tuple[Attempt, ...]] = {}
 
@@ -45,6 +46,9 @@ class FakeLayer:
         self.open[box.name] = tuple(endpoints)
 
     def intact(self, boxes: Iterable[Box]) -> frozenset[str]:
+        if self.blind:
+            self.blind -= 1
+            raise LayerFailed(f"{self.name}: could not look")
         return frozenset({box.name for box in boxes} & self.open.keys() - self.lost)
 
     def attempts(self, boxes: Iterable[Box]) -> Mapping[str, tuple[Attempt, ...]]:

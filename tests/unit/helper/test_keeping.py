@@ -180,6 +180,15 @@ def test_drift_is_repaired_and_reported(world: World) -> None:
     assert world.upkeep.repairs == 1
 
 
+@pytest.mark.parametrize(("blind", "repairs"), [(1, 0), (2, 1)])
+def test_a_look_that_failed_once_is_no_drift(world: World, blind: int, repairs: int) -> None:
+    world.confine()
+    world.layers[0].blind = blind
+    world.upkeep.tick()
+    assert world.upkeep.repairs == repairs
+    assert world.codes() == (["check_failed", "drift", "repaired"] if repairs else [])
+
+
 def test_what_one_layer_cannot_hold_runs_on_under_the_other(world: World) -> None:
     record = world.confine()
     world.layers[0].lost.add(record.name)
