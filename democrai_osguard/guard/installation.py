@@ -22,7 +22,7 @@ def install() -> None:
         return
     with _once:
         if not doors:
-            from democrai_osguard.guard.assembly import assemble  # noqa: PLC0415 - loaded only where it is needed
+            from democrai_osguard.guard.assembly import assemble  # noqa: PLC0415 - importing installs nothing, and stays cheap
 
             assemble(doors)
 
@@ -30,7 +30,7 @@ def install() -> None:
 def protect(path: str | os.PathLike[str]) -> None:
     """Keep a file or a folder of the runtime from every rule. Refused inside a guard."""
     install()
-    from democrai_osguard.guard.outcome import as_error  # noqa: PLC0415 - loaded only where it is needed
+    from democrai_osguard.guard.outcome import as_error  # noqa: PLC0415 - only an installed guard raises these
 
     answer = doors["protect"](os.path.realpath(path))
     if answer is not None:
@@ -40,8 +40,8 @@ def protect(path: str | os.PathLike[str]) -> None:
 def use_approvals(service: Approvals | None) -> None:
     """Register who answers about approvals; None means the rules alone. Refused inside a guard."""
     install()
-    from democrai_osguard.guard.asking import Asker  # noqa: PLC0415 - loaded only where it is needed
-    from democrai_osguard.guard.outcome import as_error  # noqa: PLC0415 - loaded only where it is needed
+    from democrai_osguard.guard.asking import Asker  # noqa: PLC0415 - only who has approvals pays for it
+    from democrai_osguard.guard.outcome import as_error  # noqa: PLC0415 - only an installed guard raises these
 
     answer = doors["use_approvals"](None if service is None else Asker(service, doors))
     if answer is not None:
