@@ -103,7 +103,7 @@ class Asker:
         resource: str,
         operation: str,
         target: str,
-        declared: bool,  # noqa: FBT001 - as the caller passed it
+        declared: bool,  # noqa: FBT001 - a door takes its arguments by position
     ) -> bool | str:
         """Return True where the act is allowed, else why not."""
         kind, name, chain, *_, identity, _imports, _subprocess = self._doors["info_by_token"](token)

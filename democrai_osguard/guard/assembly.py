@@ -5,15 +5,17 @@ from __future__ import annotations
 import _imp
 import contextlib
 import functools
+import genericpath
 import importlib
 import logging  # noqa: F401 - refusals may need it where nothing can be loaded any more
 import os
+import pathlib
 import sys
 import types
 from _thread import get_ident
 from typing import TYPE_CHECKING, Any
 
-from democrai_osguard.guard import access_variable, replacing, runtime_paths, wrappers
+from democrai_osguard.guard import access_variable, patching, replacing, runtime_paths, wrappers
 from democrai_osguard.guard.outcome import Callers, as_error
 from democrai_osguard.guard.vault import Vault, door
 
@@ -218,16 +220,11 @@ def _generator_enters() -> list[Any]:
 
 def _passing_modules() -> tuple[str, ...]:
     """Return the files that only hand a path on: their caller is the one who means it."""
-    import genericpath  # noqa: PLC0415 - loaded only where it is needed
-    import pathlib  # noqa: PLC0415 - loaded only where it is needed
-
     places = [genericpath.__file__, os.__file__, os.path.__file__, wrappers.__file__]
     return (*filter(None, places), os.path.splitext(pathlib.__file__)[0])
 
 
 def _wrap(sealed: dict[str, ModuleType], ready: Mapping[str, Any]) -> None:
-    from democrai_osguard.guard import patching  # noqa: PLC0415 - loaded only where it is needed
-
     replacing.apply(patching.rows(ready), patching.calls(sealed, ready))
     patching.wrap_environment(sealed, ready)
     patching.wrap_modules(sealed)

@@ -54,7 +54,7 @@ class process_guard_context:  # noqa: N801 - the contract's name
 
     __slots__ = ("_handle", "_spec")
 
-    def __init__(  # noqa: PLR0913, PLR0917 - the call's own parameters
+    def __init__(  # noqa: PLR0913, PLR0917 - the contract names them
         self,
         subject: str,
         subject_kind: str,
@@ -62,8 +62,8 @@ class process_guard_context:  # noqa: N801 - the contract's name
         allowed_paths: Iterable[str | os.PathLike[str] | Rule] = (),
         allowed_targets: Iterable[str | Rule] = (),
         allowed_imports: Iterable[str] = (),
-        allow_subprocess: bool = False,  # noqa: FBT001, FBT002 - as the caller passed it
-        include_runtime_paths: bool = True,  # noqa: FBT001, FBT002 - as the caller passed it
+        allow_subprocess: bool = False,  # noqa: FBT001, FBT002 - the contract has them so
+        include_runtime_paths: bool = True,  # noqa: FBT001, FBT002 - the contract has them so
         user_id: str | None = None,
         organization_id: str | None = None,
         session_key: str | None = None,
@@ -127,7 +127,7 @@ class network_policy_context(process_guard_context):  # noqa: N801 - the contrac
 
     __slots__ = ()
 
-    def __init__(  # noqa: PLR0913, PLR0917 - the call's own parameters
+    def __init__(  # noqa: PLR0913, PLR0917 - the contract names them
         self,
         subject: str,
         subject_kind: str,
@@ -189,7 +189,7 @@ def current_guard() -> GuardInfo | None:
     )
 
 
-def _spec(  # noqa: PLR0913 - the call's own parameters
+def _spec(  # noqa: PLR0913 - a guard is described by as many
     who: Subject,
     rules: tuple[Rule, ...],
     imports: tuple[str, ...],
@@ -214,7 +214,7 @@ def _spec(  # noqa: PLR0913 - the call's own parameters
 
 
 def _runtime() -> dict[str, frozenset[str]]:
-    from democrai_osguard.guard.runtime_paths import runtime_rules  # noqa: PLC0415 - loaded only where it is needed
+    from democrai_osguard.guard.runtime_paths import runtime_rules  # noqa: PLC0415 - the nested guards, and those without, never need it
 
     return runtime_rules()
 

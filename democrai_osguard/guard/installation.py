@@ -29,7 +29,7 @@ def install() -> None:
         return
     with _once:
         if not doors:
-            from democrai_osguard.guard.assembly import assemble  # noqa: PLC0415 - loaded only where it is needed
+            from democrai_osguard.guard.assembly import assemble  # noqa: PLC0415 - importing installs nothing, and stays cheap
 
             assemble(doors)
 
@@ -37,7 +37,7 @@ def install() -> None:
 def protect(path: str | os.PathLike[str]) -> None:
     """Keep a file or a folder of the runtime from every rule. Refused inside a guard."""
     install()
-    from democrai_osguard.guard.outcome import as_error  # noqa: PLC0415 - loaded only where it is needed
+    from democrai_osguard.guard.outcome import as_error  # noqa: PLC0415 - only an installed guard raises these
 
     answer = doors["protect"](os.path.realpath(path))
     if answer is not None:
@@ -49,7 +49,7 @@ def use_approvals(service: Approvals | None, witness: Witness | None = None) -> 
 
     None means the rules alone, and no notes. Refused inside a guard.
     """
-    from democrai_osguard.guard.asking import Asker  # noqa: PLC0415 - loaded only where it is needed
+    from democrai_osguard.guard.asking import Asker  # noqa: PLC0415 - only who has approvals pays for it
 
     use_asker(None if service is None else Asker(service, doors), witness)
 
@@ -57,8 +57,8 @@ def use_approvals(service: Approvals | None, witness: Witness | None = None) -> 
 def use_asker(asker: Callable[..., bool | str] | None, witness: Witness | None = None) -> None:
     """Register what is asked about each act: it gets plain values, and says True or why not."""
     install()
-    from democrai_osguard.guard.asking import notes_for  # noqa: PLC0415 - loaded only where it is needed
-    from democrai_osguard.guard.outcome import as_error  # noqa: PLC0415 - loaded only where it is needed
+    from democrai_osguard.guard.asking import notes_for  # noqa: PLC0415 - as above
+    from democrai_osguard.guard.outcome import as_error  # noqa: PLC0415 - only an installed guard raises these
 
     notes = () if witness is None else notes_for(witness)
     answer = doors["use_approvals"](asker, notes, _answering(), vars(builtins))

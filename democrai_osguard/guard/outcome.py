@@ -36,7 +36,7 @@ def as_error(answer: BaseException) -> BaseException:
         return answer
     code, kind, subject, operation, target, chain, why = answer.args
     if code == ApprovalCheckFailed.code:
-        import logging  # noqa: PLC0415 - loaded only where it is needed
+        import logging  # noqa: PLC0415 - the one refusal that is logged is rare
 
         logging.getLogger("democrai_osguard").error("%s: %s %s: %s", code, operation, target, why)
         return ApprovalCheckFailed(f"{code}: {why}")
@@ -55,7 +55,7 @@ def _target_error(text: str, why: str) -> ValueError:
     return ValueError(why)
 
 
-def _text(  # noqa: PLR0913, PLR0917 - the call's own parameters
+def _text(  # noqa: PLR0913, PLR0917 - the fields of a refusal, in their order
     code: str, kind: str, subject: str, operation: str | None, target: str, chain: tuple[str, ...]
 ) -> str:
     if code == "sandbox_filesystem_denied":

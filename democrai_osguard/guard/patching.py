@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import _io
+import _posixsubprocess
+import _thread
 import functools
 import os
+import posix
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -32,9 +36,6 @@ _SPAWNERS = ("posix_spawn", "posix_spawnp", "execve", "system")
 
 def calls(sealed: Mapping[str, ModuleType], doors: Mapping[str, Any]) -> list[tuple[Any, Any]]:
     """Return C functions that are replaced under every name they have, with their wrappers."""
-    import _io  # noqa: PLC0415 - loaded only where it is needed
-    import posix  # noqa: PLC0415 - loaded only where it is needed
-
     token, watching = doors["token"], doors["watching"]
     opened = wrappers.open_wrapper(_io.open, doors["open"], token, watching)
     os_opened = wrappers.os_open_wrapper(posix.open, doors)
@@ -64,9 +65,6 @@ def calls(sealed: Mapping[str, ModuleType], doors: Mapping[str, Any]) -> list[tu
 
 def _keep_spawners(sealed: Mapping[str, ModuleType]) -> None:
     """Keep the originals that start processes; their wrappers are rows of their own."""
-    import _posixsubprocess  # noqa: PLC0415 - loaded only where it is needed
-    import posix  # noqa: PLC0415 - loaded only where it is needed
-
     kept = sealed["processes"].ORIGINALS
     kept["fork_exec"] = _posixsubprocess.fork_exec
     for name in _SPAWNERS:
@@ -74,7 +72,6 @@ def _keep_spawners(sealed: Mapping[str, ModuleType]) -> None:
 
 
 def _threads(sealed: Mapping[str, ModuleType], doors: Mapping[str, Any]) -> list[tuple[Any, Any]]:
-    import _thread  # noqa: PLC0415 - loaded only where it is needed
 
     work = sealed["threads"]
     work.ORIGINALS["partial"] = functools.partial

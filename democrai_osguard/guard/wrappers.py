@@ -61,7 +61,7 @@ def lstat_wrapper(quick: Any, door: Any) -> Callable[..., Any]:  # noqa: ANN401
         if path.__class__ is not str:
             path = plain(path)
         answer = (
-            quick(path) if dir_fd is None else door(path, dir_fd, False, Callers.is_library())  # noqa: FBT003 - by position, as the door takes it
+            quick(path) if dir_fd is None else door(path, dir_fd, False, Callers.is_library())  # noqa: FBT003 - a door takes its arguments by position
         )
         if answer.__class__ is usual:
             return answer

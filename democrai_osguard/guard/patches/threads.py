@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 
-def runner(begin: Any, end: Any, token: Any, function: Any, args: Any, kwargs: Any) -> Any:  # noqa: ANN401, PLR0913, PLR0917 - the call's own parameters
+def runner(begin: Any, end: Any, token: Any, function: Any, args: Any, kwargs: Any) -> Any:  # noqa: ANN401, PLR0913, PLR0917 - a thread is handed its arguments by position
     """Run work under the guard of the code that handed it out, with nothing but its arguments."""
     work = begin(token)
     if work is not None:

@@ -69,7 +69,7 @@ def about_path(state: State, operation: str, path: str) -> Warning | None:
     return remember(state, key, answer)
 
 
-def consult(  # noqa: PLR0913 - the call's own parameters
+def consult(  # noqa: PLR0913 - an act, and what the rules say of it
     state: State, resource: str, operation: str, target: str, *, declared: bool, code: str = ""
 ) -> Warning | None:
     """Ask the service, which may deny what is declared and approve what is not."""

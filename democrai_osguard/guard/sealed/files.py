@@ -41,7 +41,7 @@ _ATTEMPTS, _PAUSE = 2000, 0.001  # how often, and how long, a listing waits for 
 _MOVES = frozenset({"rename", "replace", "link", "symlink", "chdir", "rmdir"})
 
 
-def call(name: str, touches: tuple[Touch, ...], args: Any, kwargs: Any, library: bool) -> object:  # noqa: ANN401, FBT001 - as the caller passed it
+def call(name: str, touches: tuple[Touch, ...], args: Any, kwargs: Any, library: bool) -> object:  # noqa: ANN401, FBT001 - a door takes its arguments by position
     """Do what a call of the table does, as far as the active guard allows."""
     state = current()
     moves = name in _MOVES
@@ -56,13 +56,13 @@ def call(name: str, touches: tuple[Touch, ...], args: Any, kwargs: Any, library:
             moving(-1)
 
 
-def _judged_call(  # noqa: PLR0913, PLR0917 - the call's own parameters
+def _judged_call(  # noqa: PLR0913, PLR0917 - a call and its row, handed down whole
     state: State,
     name: str,
     touches: tuple[Touch, ...],
     args: Any,  # noqa: ANN401
     kwargs: Any,  # noqa: ANN401
-    library: bool,  # noqa: FBT001 - as the caller passed it
+    library: bool,  # noqa: FBT001 - a door takes its arguments by position
 ) -> object:
     pins: list[int] = []
     try:
@@ -79,12 +79,12 @@ def _judged_call(  # noqa: PLR0913, PLR0917 - the call's own parameters
             close(pin)
 
 
-def _held(  # noqa: PLR0913, PLR0917 - the call's own parameters
+def _held(  # noqa: PLR0913, PLR0917 - a call and its row, handed down whole
     state: State,
     touches: tuple[Touch, ...],
     values: list[Any],
     named: dict[str, Any],
-    library: bool,  # noqa: FBT001 - as the caller passed it
+    library: bool,  # noqa: FBT001 - a door takes its arguments by position
     pins: list[int],
 ) -> tuple[list[Any], dict[str, Any]]:
     for operation, position, keyword, how in touches:
@@ -104,14 +104,14 @@ def _held(  # noqa: PLR0913, PLR0917 - the call's own parameters
     return values, named
 
 
-def _judged(  # noqa: PLR0913, PLR0917 - the call's own parameters
+def _judged(  # noqa: PLR0913, PLR0917 - a call and its row, handed down whole
     state: State,
     operation: str,
     given: Any,  # noqa: ANN401
     how: str,
     named: dict[str, Any],
     keyword: str,
-    library: bool,  # noqa: FBT001 - as the caller passed it
+    library: bool,  # noqa: FBT001 - a door takes its arguments by position
     pins: list[int],
 ) -> str | None:
     """Judge one argument; return the name to use for it, None to use it as it is."""

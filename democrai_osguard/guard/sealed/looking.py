@@ -81,7 +81,7 @@ def quick_lstat(path: Any) -> object:  # noqa: ANN401
         return handed_out(error, state)
 
 
-def stat_call(path: Any, dir_fd: Any, follow: Any, library: bool) -> object:  # noqa: ANN401, FBT001 - as the caller passed it
+def stat_call(path: Any, dir_fd: Any, follow: Any, library: bool) -> object:  # noqa: ANN401, FBT001 - a door takes its arguments by position
     """Do what `os.stat` and `os.lstat` do, as far as the active guard allows."""
     state = current()
     if state is None:
@@ -136,7 +136,7 @@ def _seen(state: State, path: str | bytes, found: stat_result) -> stat_result:
     return found
 
 
-def access_call(path: Any, mode: Any, named: Any, library: bool) -> object:  # noqa: ANN401, FBT001 - as the caller passed it
+def access_call(path: Any, mode: Any, named: Any, library: bool) -> object:  # noqa: ANN401, FBT001 - a door takes its arguments by position
     """Do what `os.access` does, as far as the active guard allows."""
     state = current()
     if state is None:

@@ -22,6 +22,7 @@ SOCK_RAW = 3
 _INTERNET = (AF_INET, AF_INET6)
 _FAMILIES = (AF_UNIX, AF_INET, AF_INET6)
 _KIND = 0xF  # the type of a socket without its flags
+_HOST_AND_PORT = 2  # how long an address is; one of IPv6 may say more
 _NETWORK = "network"
 _EXACT = frozenset({str, bytes, int})
 _ROOM = 4096
@@ -94,7 +95,7 @@ def was_reached(state: State, family: int, address: Any) -> bool:  # noqa: ANN40
     return (
         family in _INTERNET
         and type(address) is tuple
-        and len(address) == 2  # noqa: PLR2004 - host and port
+        and len(address) == _HOST_AND_PORT
         and type(address[0]) is str
         and type(address[1]) is int
         and address in state.reached
@@ -103,7 +104,7 @@ def was_reached(state: State, family: int, address: Any) -> bool:  # noqa: ANN40
 
 def _is_plain(address: Any) -> bool:  # noqa: ANN401
     """Tell whether an address is host and port; another object could equal whatever is allowed."""
-    if type(address) is not tuple or len(address) < 2:  # noqa: PLR2004 - the shape of the thing
+    if type(address) is not tuple or len(address) < _HOST_AND_PORT:
         return False
     for item in address:
         if type(item) not in _EXACT:

@@ -45,6 +45,7 @@ O_DIRECTORY = 0o200000
 O_TMPFILE = 0o20000000
 _CAREFUL = O_WRONLY | O_RDWR | O_CREAT | O_TRUNC | O_PATH | O_NOFOLLOW
 _ROOM = 4096
+_PATH_AND_REASON = 2  # what `paths` raises; a refusal has more
 _WRITES = frozenset("wax+")
 _EXACT = frozenset({str, bytes, int})
 _ATTEMPTS = 8  # a file that appears and vanishes that often while we look is an attack
@@ -165,7 +166,7 @@ def _open_with(opener: Any, file: str | bytes, mode: str, rest: tuple[Any, ...])
         table.pop(get_ident(), None)
 
 
-def os_open_call(path: Any, flags: Any, mode: Any, dir_fd: Any, library: bool) -> object:  # noqa: ANN401, FBT001 - as the caller passed it
+def os_open_call(path: Any, flags: Any, mode: Any, dir_fd: Any, library: bool) -> object:  # noqa: ANN401, FBT001 - a door takes its arguments by position
     """Do what `os.open` does, as far as the active guard allows."""
     state = current()
     if state is None:
@@ -337,6 +338,6 @@ def exact(path: object) -> None:
 
 def as_refusal(error: Warning, state: State) -> Warning:
     """Return the refusal of a path that leads nowhere safe; other refusals are complete."""
-    if len(error.args) > 2:  # noqa: PLR2004 - the shape of the thing
+    if len(error.args) > _PATH_AND_REASON:
         return error.with_traceback(None)
     return refusal(state, "sandbox_filesystem_denied", None, *error.args)

@@ -20,6 +20,7 @@ _DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin"
 _OWNED = "DEMOCRAI_"
 _X_OK = 1
 _SHEBANGS = 4
+_LINE = 2  # where the line is: after the shell and `-c`
 _BLANK = " \t\n"
 _SHEBANG_LIMIT = 256  # the kernel reads no more of the first line
 PASSING: set[int] = set()  # threads that are starting what has been judged
@@ -179,7 +180,7 @@ def _about_shell(state: State, program: str, argv: Any) -> Warning | None:  # no
     words = [_bytes(item).decode("utf-8", "surrogateescape") for item in argv]
     if program.rpartition("/")[2] not in {"sh", "bash", "dash"} or "-c" not in words[1:2]:
         return None
-    word = first_word(words[2]) if len(words) > 2 else None  # noqa: PLR2004 - the shape of the thing
+    word = first_word(words[_LINE]) if len(words) > _LINE else None
     return None if word is None else about_program(state, word, None)
 
 
