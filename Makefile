@@ -3,7 +3,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 INPUTS := pyproject.toml constraints.txt scripts/bootstrap
 
-.PHONY: help demo example test lint unit test-kernel test-root test-pythons test-vm bench schema wheel install uninstall lock clean
+.PHONY: help demo example test lint unit test-kernel test-root test-pythons test-vm bench escape-report fuzz soak schema wheel install uninstall lock clean
 
 help:  ## Show these targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -48,6 +48,17 @@ bench: $(VENV)/.installed-dev  ## Measure, side by side; writes benchmarks/resul
 	@$(BIN)/python benchmarks/broker.py
 	@if [ "$$(id -u)" = 0 ]; then echo "→ egress"; $(BIN)/python benchmarks/egress.py; \
 	 else echo "→ egress is measured as root only"; fi
+
+escape-report: $(VENV)/.installed-dev  ## As root: try every way out, here and in other sandboxes; writes docs/escapes.md
+	@$(BIN)/python tests/escapes/report.py docs/escapes docs/escapes.md
+
+fuzz: $(VENV)/.installed-dev  ## Feed every reader with nonsense: make fuzz MINUTES=10
+	@$(BIN)/pip install --quiet --constraint constraints.txt --editable .[fuzz] 2>/dev/null \
+	 || echo "→ without atheris: Hypothesis alone"
+	@$(BIN)/python tests/fuzz/run.py $(or $(MINUTES),10)
+
+soak: $(VENV)/.installed-dev  ## As root: everything at once, killed at any moment: make soak MINUTES=60
+	@$(BIN)/python tests/soak/run.py $(or $(MINUTES),5)
 
 schema: $(VENV)/.installed-dev  ## Write the manifest's JSON Schema anew
 	@$(BIN)/python -m democrai_osguard.manifest_schema > democrai_osguard/manifest.schema.json

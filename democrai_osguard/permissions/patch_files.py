@@ -13,6 +13,7 @@ from dataclasses import dataclass
 _MARKED = re.compile(r"\*\*\* (Add|Update|Delete) File: (.+)")
 _MOVED = re.compile(r"\*\*\* Move to: (.+)")
 _NO_FILE = "/dev/null"
+_GIT = "diff --git "
 _ESCAPE = re.compile(rb"\\([0-7]{3}|.)")
 _LETTERS = {
     b"n": b"\n",
@@ -36,7 +37,8 @@ class PatchedFile:
 def patched_files(patch: str) -> tuple[PatchedFile, ...]:
     """Return the files that a patch touches, in its order, each effect once."""
     lines = [line.rstrip("\r") for line in patch.split("\n")]
-    return tuple(dict.fromkeys((*_marked(lines), *_unified(lines), *_renamed(lines))))
+    found = (*_marked(lines), *_unified(lines), *_renamed(lines), *_headed(lines))
+    return tuple(dict.fromkeys(found))
 
 
 def _marked(lines: list[str]) -> list[PatchedFile]:
@@ -53,12 +55,42 @@ def _marked(lines: list[str]) -> list[PatchedFile]:
 
 def _unified(lines: list[str]) -> list[PatchedFile]:
     files: list[PatchedFile] = []
+    moved = False  # whether git said why the two names differ
     for before, after in itertools.pairwise(lines):
-        if before.startswith("--- ") and after.startswith("+++ "):
-            old, new = _without_prefixes(_name(before[4:]), _name(after[4:]))
-            gone = new == _NO_FILE
-            files.append(PatchedFile("delete", old) if gone else PatchedFile("write", new))
+        if before.startswith((_GIT, "rename from ", "copy from ")):
+            moved = not before.startswith(_GIT)
+        elif before.startswith("--- ") and after.startswith("+++ "):
+            for old, new in zip(_readings(before[4:]), _readings(after[4:]), strict=True):
+                files += _changed(*_without_prefixes(old, new), moved=moved)
     return files
+
+
+def _changed(old: str, new: str, *, moved: bool) -> list[PatchedFile]:
+    if new == _NO_FILE:
+        return [PatchedFile("delete", old)]
+    # Of two names that nothing explains, programs take one or the other: both count.
+    others = () if moved or old == _NO_FILE else (old,)
+    return [PatchedFile("write", name) for name in (new, *others)]
+
+
+def _headed(lines: list[str]) -> list[PatchedFile]:
+    """Return the files of git's headers, which need no lines of content: modes, empty, binary."""
+    files: list[PatchedFile] = []
+    for line in lines:
+        if line.startswith(_GIT):
+            files += [PatchedFile("write", name) for name in _headed_names(line[len(_GIT) :])]
+        elif line.startswith("deleted file mode ") and files:
+            files.append(PatchedFile("delete", files[-1].path))
+    return files
+
+
+def _headed_names(text: str) -> list[str]:
+    """Return a name that stands twice, in every reading; two names are named again further on."""
+    halves = [(text[:at], text[at + 1 :]) for at, letter in enumerate(text) if letter in " \t"]
+    plain = [half for half in halves if not half[0].startswith('"')]
+    pairs = [*((_name(old), _name(new)) for old, new in halves), *plain]
+    cut = [(old.partition("/")[2], new.partition("/")[2]) for old, new in pairs]
+    return [new for old, new in (*cut, *pairs) if old == new and new]
 
 
 def _renamed(lines: list[str]) -> list[PatchedFile]:
@@ -81,6 +113,11 @@ def _name(text: str) -> str:
     if text.startswith('"'):
         return _unquoted(text)
     return text.partition("\t")[0].strip()
+
+
+def _readings(text: str) -> tuple[str, str]:
+    """Return a name as programs read it that trim it, and as those do that do not."""
+    return _name(text), text.partition("\t")[0] if not text.startswith('"') else _name(text)
 
 
 def _unquoted(text: str) -> str:

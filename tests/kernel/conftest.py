@@ -55,10 +55,7 @@ def in_a_fork(
         try:
             os.dup2(writer, 1)  # the enforcement closes what is above 2
             if uid is not None:
-                os.setgroups([])
-                os.setresgid(uid, uid, uid)
-                os.setresuid(uid, uid, uid)
-                prctl(PR_SET_DUMPABLE, 1)  # becoming somebody else made us unreadable
+                become(uid)
             if plan is not None:
                 enforce_always(has_seccomp=plan.seccomp)
                 supervised = bool(plan.brokered or companion)
@@ -75,6 +72,14 @@ def in_a_fork(
         verdict = pipe.read()
     status = os.waitpid(child, 0)[1]
     return verdict or f"died: {os.waitstatus_to_exitcode(status)}"
+
+
+def become(uid: int) -> None:
+    """Go on as another user, for good."""
+    os.setgroups([])
+    os.setresgid(uid, uid, uid)
+    os.setresuid(uid, uid, uid)
+    prctl(PR_SET_DUMPABLE, 1)  # becoming somebody else made us unreadable
 
 
 def _outcome(action: Action) -> str:

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import itertools
 import mmap
 import os
 import shutil
 import signal
-import socket
-import tempfile
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from kernel.techniques import LIBC, LOADER, MEMORY, SECRET, TECHNIQUES, TRUE, World, call, execute
+from kernel.techniques import LOADER, TECHNIQUES, TRUE, World, call, execute
+from kernel.world import new_world
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -44,99 +41,10 @@ CONTROL_MAY_LACK = {
 }
 
 
-class Neighbour:
-    """A process outside, of the same user: with a secret in its memory and in a descriptor."""
-
-    def __init__(self, outside: Path, uid: int) -> None:
-        self.descriptor = os.open(outside / "secret", os.O_RDONLY)
-        ready, say = os.pipe()
-        self.pid = os.fork()
-        if self.pid == 0:
-            _live(outside, uid, say)
-        os.close(say)
-        os.read(ready, 1)
-        os.close(ready)
-
-    def end(self) -> None:
-        os.close(self.descriptor)
-        os.kill(self.pid, signal.SIGKILL)
-        os.waitpid(self.pid, 0)
-
-
-def _live(outside: Path, uid: int, say: int) -> None:
-    try:
-        os.setgroups([])
-        os.setresgid(uid, uid, uid)
-        os.setresuid(uid, uid, uid)
-        LIBC.prctl(4, 1)
-        os.chdir(outside)
-        signal.signal(signal.SIGUSR1, lambda *_: (outside / "signalled").touch())
-        abstract = socket.socket(socket.AF_UNIX)
-        abstract.bind(f"\0democrai-{os.getpid()}")
-        abstract.listen()
-        os.write(say, b"x")
-        while True:
-            signal.pause()
-    finally:
-        os._exit(1)
-
-
 @pytest.fixture
 def world() -> Iterator[Callable[[int], World]]:
-    ends: list[Callable[[], object]] = []
-
-    def make(uid: int) -> World:
-        base = Path(tempfile.mkdtemp(prefix="world-"))
-        ends.append(lambda: shutil.rmtree(base))
-        for name in ("inside", "outside", "readable"):
-            (base / name).mkdir()
-        (base / "outside/secret").write_bytes(SECRET)
-        (base / "readable/file").write_bytes(b"may be read")
-        servers = [
-            _bound(socket.AF_INET6, socket.SOCK_STREAM, ("::", 0)),
-            _bound(socket.AF_INET, socket.SOCK_DGRAM, ("127.0.0.1", 0)),
-            _bound(socket.AF_UNIX, socket.SOCK_STREAM, str(base / "outside/socket")),
-            _bound(socket.AF_UNIX, socket.SOCK_DGRAM, str(base / "outside/datagram")),
-        ]
-        ends.extend(server.close for server in servers)
-        for path in (base, *base.rglob("*")):
-            os.chown(path, uid, uid)
-        shm = _shared()
-        ends.append(lambda: call(31, shm, 0, 0))
-        neighbour = Neighbour(base / "outside", uid)
-        ends.append(neighbour.end)
-        ports = [server.getsockname()[1] for server in servers[:2]]
-        return World(
-            base / "inside",
-            base / "outside",
-            neighbour.pid,
-            neighbour.descriptor,
-            ports[0],
-            ports[1],
-            shm,
-        )
-
-    yield make
-    for end in reversed(ends):
-        end()
-
-
-def _bound(family: int, kind: int, address: object) -> socket.socket:
-    server = socket.socket(family, kind)
-    server.bind(address)  # type: ignore[arg-type]
-    if kind == socket.SOCK_STREAM:
-        server.listen()
-    return server
-
-
-def _shared() -> int:
-    """Make a System V segment that anybody may attach and that holds the secret."""
-    identifier = call(29, 0, 4096, 0o1666)
-    LIBC.shmat.restype = ctypes.c_void_p
-    address = int(LIBC.shmat(identifier, None, 0))
-    ctypes.memmove(address, MEMORY, len(SECRET))
-    LIBC.shmdt(ctypes.c_void_p(address))
-    return identifier
+    with contextlib.ExitStack() as ends:
+        yield lambda uid: ends.enter_context(new_world(uid))
 
 
 @pytest.mark.parametrize("uid", [0, NOBODY], ids=["root", "nobody"])
