@@ -11,7 +11,7 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
-from unit.launcher.test_launcher_bpf import run
+from unit.launcher.bpf_machine import run
 
 from democrai_osguard_launcher import bpf, seccomp
 

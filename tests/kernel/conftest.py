@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 import pytest
+from kernel.folder_acts import lay_out
 
 import democrai_osguard_launcher
 from democrai_osguard_launcher.enforcement import assemble, enforce, enforce_always, prepare
@@ -142,3 +143,9 @@ def launch() -> Launch:
         )  # fmt: skip
 
     return run
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Callable[[str], Path]:
+    """Return what lays out a folder for the acts, under a name."""
+    return lambda name: lay_out(tmp_path / name)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 from command_line import osguard
 from kernel.conftest import in_a_fork, plan_for
-from kernel.test_operations import ACTS, ALSO_OPENED_BY, METADATA, OPERATIONS, folder
+from kernel.folder_acts import ACTS, ALSO_OPENED_BY, METADATA, OPERATIONS
 
 from democrai_osguard_launcher.watch import REFUSED, Watch
 
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
     Missing = set[tuple[str, str | None]]
 
-__all__ = ["folder"]  # a fixture
 pytestmark = pytest.mark.needs("landlock", "landlock-truncate", "seccomp")
 
 

@@ -6,21 +6,16 @@ import os
 from typing import TYPE_CHECKING
 
 import pytest
-from kernel.folder_acts import ACTS, ALSO_OPENED_BY, METADATA, OPERATIONS, lay_out
+from kernel.folder_acts import ACTS, ALSO_OPENED_BY, METADATA, OPERATIONS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from kernel.folder_acts import Act
     from kernel.conftest import Action, Confined, Free, Launch
+    from kernel.folder_acts import Act
 
 pytestmark = pytest.mark.needs("landlock", "landlock-truncate", "seccomp")
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Callable[[str], Path]:
-    return lambda name: lay_out(tmp_path / name)
 
 
 def _on(act: Act, at: Path) -> Action:
