@@ -435,8 +435,8 @@ _KNOWN = {
         "won(type('F', (kinds['CFuncPtr'],), names)(GETPID)() == os.getpid())"
     ),
     "callback-of-a-library": (
-        "import filecmp, functools, shutil\nclass D:\n    __bool__ = functools.partial(bool)\n"
-        "    __del__ = functools.partial(shutil.copy, SECRET, IN + '/stolen')\n"
+        "import filecmp, functools, shutil\nclass D:\n    __bool__ = staticmethod(bool)\n"
+        "    __del__ = staticmethod(functools.partial(shutil.copy, SECRET, IN + '/stolen'))\n"
         "LATER += [{SECRET: D()}.pop, functools.partial(filecmp.cmp, IN + '/stolen')]"
     ),
     "sqlite-without-authorizer": (
