@@ -6,6 +6,7 @@ import contextlib
 import os
 import stat
 import subprocess
+import tempfile
 import threading
 import time
 from typing import TYPE_CHECKING, Final
@@ -23,7 +24,7 @@ from democrai_osguard_helper.endpoints import Endpoint, parse_network
 from democrai_osguard_helper.protocol import Confine, Denial, Revoke, Subject, Update
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 pytestmark = pytest.mark.needs("bpf", "iptables", "ipset")
 ONE: Final = (Endpoint(parse_network(ALLOWED[4]), PORT),)
@@ -135,10 +136,18 @@ def test_a_peer_that_has_ended_is_refused(running: Daemon) -> None:
     os.close(reader)
 
 
-def test_a_user_without_rights_confines_itself_and_rules_over_its_own_only(daemon: Daemon) -> None:
-    daemon.folder.chmod(0o755)
-    for parent in daemon.folder.parents[:2]:
-        parent.chmod(0o755)
+@pytest.fixture
+def open_folder() -> Iterator[str]:
+    """Return a folder that everybody may enter: another run of pytest closes those of this one."""
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o755)
+        yield folder
+
+
+def test_a_user_without_rights_confines_itself_and_rules_over_its_own_only(
+    daemon: Daemon, open_folder: str
+) -> None:
+    daemon.socket = f"{open_folder}/helper.sock"
     daemon.start("--group", "nogroup")
     daemon.wait()
 

@@ -80,9 +80,6 @@ def zone(daemon: Daemon) -> Iterator[Zone]:
     subprocess.run(f"ip addr add {SERVER}/32 dev lo".split(), check=True)
     config = daemon.folder / "resolv.conf"
     config.write_text(f"nameserver {SERVER}\n")
-    daemon.folder.chmod(0o755)
-    for parent in daemon.folder.parents[:2]:
-        parent.chmod(0o755)
     config.chmod(0o644)
     script = f'mount --bind {config} /etc/resolv.conf && exec "$@"'
     daemon.prefix = ("unshare", "-m", "sh", "-c", script, "sh")
