@@ -133,24 +133,26 @@ def _ruleset(plan: Plan) -> int:
 def _allow_paths(ruleset: int, paths: Iterable[PathRights]) -> None:
     """Add what exists to the ruleset. What vanished since the plan opens nothing."""
     for path, rights, _ in paths:
+        if not rights:  # none that this kernel knows
+            continue
         try:
             descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
         except OSError:
             continue
-        if rights:
-            _allow(ruleset, descriptor, rights)
+        try:
+            kernel.allow_path(ruleset, descriptor, rights)
+        except OSError as error:
+            _allow_file(ruleset, descriptor, rights, error)
         os.close(descriptor)
 
 
-def _allow(ruleset: int, descriptor: int, rights: int) -> None:
-    """Add a rule; the kernel knows what the descriptor is, and refuses a file a folder's rights."""
-    try:
-        kernel.allow_path(ruleset, descriptor, rights)
-    except OSError as error:
-        if error.errno != errno.EINVAL or not rights & ~landlock.FILE_RIGHTS:
-            raise
-        if rights & landlock.FILE_RIGHTS:
-            kernel.allow_path(ruleset, descriptor, rights & landlock.FILE_RIGHTS)
+def _allow_file(ruleset: int, descriptor: int, rights: int, error: OSError) -> None:
+    """Try again with a file's rights: the kernel knows what it is, and refuses it a folder's."""
+    left = rights & landlock.FILE_RIGHTS
+    if error.errno != errno.EINVAL or left == rights:
+        raise error
+    if left:
+        kernel.allow_path(ruleset, descriptor, left)
 
 
 def argument_program(

@@ -127,12 +127,16 @@ def create_ruleset(filesystem: int, network: int, scopes: int) -> int:
 
 def allow_path(ruleset: int, descriptor: int, rights: int) -> None:
     """Allow the rights at the file or folder behind the descriptor, and beneath it."""
-    _add_rule(ruleset, _RULE_PATH_BENEATH, rights, descriptor)
+    _rule[0], _rule[1] = rights, descriptor
+    if _call_with_buffer(_LANDLOCK_ADD_RULE, ruleset, _RULE_PATH_BENEATH, _rule, 0) == -1:
+        raise _failure("landlock_add_rule")
 
 
 def allow_port(ruleset: int, port: int, rights: int) -> None:
     """Allow the rights for the port."""
-    _add_rule(ruleset, _RULE_NET_PORT, rights, port)
+    rule = _words(rights, port)
+    address = addressof(rule)
+    _syscall("landlock_add_rule", _LANDLOCK_ADD_RULE, ruleset, _RULE_NET_PORT, address)
 
 
 def restrict_self(ruleset: int, flags: int) -> None:
@@ -261,12 +265,6 @@ def _load(program: bytes, flags: int) -> int:
     code = _buffer(program)
     header = _words(len(program) // _INSTRUCTION_SIZE, addressof(code))
     return _seccomp(_SECCOMP_SET_MODE_FILTER, flags, addressof(header))
-
-
-def _add_rule(ruleset: int, kind: int, rights: int, what: int) -> None:
-    _rule[0], _rule[1] = rights, what
-    if _call_with_buffer(_LANDLOCK_ADD_RULE, ruleset, kind, _rule, 0) == -1:
-        raise _failure("landlock_add_rule")
 
 
 def _words(*values: int) -> Array[_Byte]:

@@ -13,10 +13,11 @@ from .trial import ALLOWED, REFUSED, Futile
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator, Sequence
 
     Objects = set[tuple[int, int]]  # device and number: links do not matter then
-    Granted = list[tuple[str, int, Objects]]  # a path, its rights, and what it leads to
+    # A path, its rights, and what it leads to.
+    Granted = Sequence[tuple[str, int, Collection[tuple[int, int]]]]
 
 _NO_SUCH_LINK = ("EPERM", "EXDEV")  # the second where Landlock lets create and not move
 

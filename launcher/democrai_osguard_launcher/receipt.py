@@ -52,7 +52,7 @@ def look_around(plan: Plan, seen: Mapping[str, tuple[int, int]]) -> Candidates:
     """
     # None of the candidates is in the runtime's table, so that only the rest must be compared.
     own = [
-        (path, rights, {seen[path]} if path in seen else objects_at(path))
+        (path, rights, (seen[path],) if path in seen else objects_at(path))
         for path, rights, _ in plan.paths
         if path not in _RUNTIME
     ]
