@@ -13,10 +13,12 @@ from sdk.host import ANN, Host, rule
 from democrai_osguard import runtime, sdk
 from democrai_osguard.approvals import AdminRequired, Operator, SessionKeyRequired, run_resumes
 from democrai_osguard.errors import ContractError, TargetError
+from democrai_osguard.guard import use_approvals
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from democrai_osguard.access import AccessRequest, Rule
     from democrai_osguard.approvals import Outcome
 
 ASK = """
@@ -424,3 +426,28 @@ def test_a_patched_asker_would_open_everything_if_nobody_looked(host: Host) -> N
     read = host.load(READ)
     with host.guard():
         assert read(str(host.outside / "file")) == "secret"
+
+
+def test_whoever_answers_works_on_files_of_its_own_below_extension_code(host: Host) -> None:
+    secret = host.outside / "file"
+    asked_about: list[str] = []
+
+    class Service:
+        def denial(self, _request: object) -> None:
+            return None
+
+        session_approval = denial
+
+        def permanent_approval(self, request: AccessRequest) -> Rule | None:
+            asked_about.append(request.target)
+            with open(secret, encoding="utf-8") as file:  # few calls away from the extension
+                return request.rule if file.read() == "secret" else None
+
+        def refused(self, request: object, chain: object) -> None:
+            """Note nothing."""
+
+    use_approvals(Service())
+    main = host.load("import os\ndef main(path): return os.stat(path).st_size")
+    with host.guard():
+        assert main(str(secret)) == 6
+    assert asked_about == [str(secret)]  # once: nobody asked about the answer's own file
