@@ -10,6 +10,7 @@ import argparse
 import contextlib
 import ctypes
 import os
+import platform
 import signal
 import socket
 import statistics
@@ -20,6 +21,9 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from democrai_osguard.access import Identity, Operation, ResourceType, Scope, SubjectType
+from democrai_osguard.approvals import ApprovalService, Operator, open_store
+from democrai_osguard.enforcement.following import EgressLink
 from democrai_osguard_helper import firewall_plan
 from democrai_osguard_helper.bpf_layer import BpfLayer
 from democrai_osguard_helper.cgroups import Tree, find_mount
@@ -36,7 +40,29 @@ if TYPE_CHECKING:
 PLACE: Final = "198.18.0.1"
 PORT: Final = 7001
 CLONE_NEWNET: Final = 0x40000000
+_CONNECT: Final = (ResourceType.NETWORK, Operation.CONNECT)
+_OPERATOR: Final = Operator("bench", super_role=True)
+STOCK: Final = 2  # boxes that wait for a peer
+SETS_OF_A_BOX: Final = 6
 HELPER: Final = Path(firewall_plan.__file__).parent.parent
+
+
+_said: list[str] = []
+
+
+def say(line: str) -> None:
+    """Print a figure, and keep it for the page."""
+    print(line, flush=True)
+    _said.append(line)
+
+
+def write() -> None:
+    """Write what was measured next to the other figures."""
+    host = f"Python {platform.python_version()}, Linux {platform.release()}, {os.cpu_count()} cores"
+    page = HELPER.parent / "docs" / "benchmarks-egress.md"
+    lines = "\n".join(_said)
+    text = f"# Egress\n\nWritten by `make bench` as root on {host}.\n\n```\n{lines}\n```\n"
+    page.write_text(text, encoding="utf-8")
 
 
 def endpoints(count: int) -> list[Endpoint]:
@@ -76,10 +102,10 @@ def filling(tree: Tree) -> None:
         for name, found in both.items():
             found.append(spent.get(name, sum(spent.values())))
     base = statistics.median(alone)
-    print(f"1,000 endpoints: bare ipset restore {base:.1f} ms")
+    say(f"1,000 endpoints: bare ipset restore {base:.1f} ms")
     for name, found in both.items():
         middle = statistics.median(found)
-        print(f"  {name:9} {middle:5.1f} ms  {middle / base:.2f} x")
+        say(f"  {name:9} {middle:5.1f} ms  {middle / base:.2f} x")
 
 
 def _fill_once(
@@ -149,7 +175,7 @@ def sending(tree: Tree) -> None:
     for name, act in (("connect", _connects), ("UDP send", _sends)):
         rounds = [(inside(boxes[10], act), inside(boxes[10_000], act)) for _ in range(5)]
         few, many = (min(column) for column in zip(*rounds, strict=True))
-        print(f"{name}: {few:.1f} us at 10, {many:.1f} us at 10,000: {many / few:.2f} x")
+        say(f"{name}: {few:.1f} us at 10, {many:.1f} us at 10,000: {many / few:.2f} x")
     os.kill(accepting, signal.SIGKILL)
     os.waitpid(accepting, 0)
     for layer in layers:
@@ -213,17 +239,72 @@ def memory(pid: int) -> int:
 def confining(layers: str) -> None:
     """Measure the round trip of `confine`, with boxes in stock."""
     with daemon(layers) as (path, _):
-        for early in (0.0, 0.015):
+        for early in (0.0, 0.02):  # the launcher connects early, and makes its plan meanwhile
             times = []
-            for _ in range(25):
-                time.sleep(0.15)
+            for _ in range(15):
+                time.sleep(0.4)  # longer than the helper stays warm after the last one
                 spent, pid = confined(path, endpoints(10), early=early)
                 times.append(spent)
                 end(pid)
-            print(
+            say(
                 f"confine ({layers}, asked {early * 1000:.0f} ms after connecting): "
                 f"median {statistics.median(times):.1f} ms, worst {max(times):.1f} ms"
             )
+
+
+def following() -> None:
+    """Measure how long a decision takes to reach a running sandbox."""
+    server = socket.create_server((PLACE, PORT))
+    what = Identity(SubjectType.TOOL, "bench", *_CONNECT, f"{PLACE}:{PORT}", Scope.PERMANENT)
+    with daemon("bpf,firewall") as (path, _), tempfile.TemporaryDirectory() as folder:
+        service = ApprovalService(open_store(f"sqlite://{folder}/state/a.sqlite3"))
+        reader, writer = os.pipe()
+        pid = _confined_knocker(path, writer)
+        opened, closed = [], []
+        with EgressLink(service, path), os.fdopen(reader, "rb", buffering=0) as pipe:
+            for _ in range(9):
+                time.sleep(0.5)
+                begun = time.monotonic()
+                service.record(what, _OPERATOR)
+                opened.append(float(pipe.readline()) - begun)
+                begun = time.monotonic()
+                service.revoke(service.list_decisions()[0].id, _OPERATOR)
+                closed.append(float(pipe.readline()) - begun)
+        end(pid)
+        service.close()
+    server.close()
+    for name, times in (("approval", opened), ("revocation", closed)):
+        middle, worst = statistics.median(times) * 1000, max(times) * 1000
+        say(f"{name} to a running sandbox: median {middle:.0f} ms, worst {worst:.0f} ms")
+
+
+def _confined_knocker(path: str, writer: int) -> int:
+    """Start a process that knocks until it is let in, then waits until its socket dies."""
+    pid = os.fork()
+    if pid == 0:
+        try:
+            Client(path).confine(Confine(Subject("tool", "bench"), None, (), (), "partial"))
+            while True:
+                os.write(writer, f"{_knock()}\n".encode())
+        finally:
+            os._exit(0)
+    return pid
+
+
+_waiting: list[socket.socket] = []
+
+
+def _knock() -> float:
+    if _waiting:
+        with _waiting.pop() as talk, contextlib.suppress(ConnectionAbortedError):
+            talk.recv(1)
+        return time.monotonic()
+    while True:
+        try:
+            _waiting.append(socket.create_connection((PLACE, PORT)))
+            return time.monotonic()
+        except OSError:
+            time.sleep(0.002)
 
 
 def holding(alive: int, cycles: int) -> None:
@@ -235,7 +316,7 @@ def holding(alive: int, cycles: int) -> None:
         seconds = time.perf_counter() - begun
         with Client(path) as client:
             held = sum(item.populated for item in client.list().sandboxes)
-        print(f"{held} sandboxes alive after {seconds:.1f} s, {memory(pid) - before} KiB more")
+        say(f"{held} sandboxes alive after {seconds:.1f} s, {memory(pid) - before} KiB more")
         for child in children:
             end(child)
         cycling(path, pid, cycles)
@@ -256,11 +337,13 @@ def cycling(path: str, pid: int, cycles: int) -> None:
     sets = subprocess.run(
         ["ipset", "list", "-n"], capture_output=True, text=True, check=True
     ).stdout
-    print(
+    chains, boxes = saved.count(":OSG-bench2-"), len(Tree(find_mount(), "bench2").boxes())
+    say(
         f"{cycles} cycles: memory {sizes} KiB, {len(os.listdir(f'/proc/{pid}/fd'))} descriptors, "
-        f"{saved.count(':OSG-bench2-')} chains, {len(sets.split())} sets, "
-        f"{len(Tree(find_mount(), 'bench2').boxes())} boxes (two wait in stock)"
+        f"{chains} chains, {len(sets.split())} sets, {boxes} boxes (two wait in stock)"
     )
+    if (chains, len(sets.split()), boxes) != (STOCK, STOCK * SETS_OF_A_BOX, STOCK):
+        sys.exit("egress: something was left behind")
 
 
 def main() -> None:
@@ -280,7 +363,9 @@ def main() -> None:
     tree.remove()
     for layers in ("bpf", "bpf,firewall"):
         confining(layers)
+    following()
     holding(options.alive, options.cycles)
+    write()
 
 
 if __name__ == "__main__":

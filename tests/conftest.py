@@ -2,31 +2,33 @@
 
 from __future__ import annotations
 
-import os
+import collections
+import signal
 from pathlib import Path
 
 import pytest
-from host_features import offers
+from host_features import LACKING, require
 
-MUST_RUN = frozenset(filter(None, os.environ.get("OSGUARD_MUST_RUN", "").split(",")))
-_lacking: dict[str, int] = {}
+
+def pytest_configure() -> None:
+    # In the background (`nohup`, a script's `&`) these come ignored, and children inherit that.
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, signal.SIG_DFL)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    needed = [name for marker in item.iter_markers("needs") for name in marker.args]
-    for name in needed:
-        if offers(name):
-            continue
-        if name in MUST_RUN:
-            pytest.fail(f"this host must provide {name} (OSGUARD_MUST_RUN)")
-        _lacking[name] = _lacking.get(name, 0) + 1
-        pytest.skip(f"host lacks {name}")
+    for marker in item.iter_markers("needs"):
+        for feature in marker.args:
+            require(feature)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    for name, count in sorted(_lacking.items()):
+    reasons = [report.longrepr[2] for report in terminalreporter.stats.get("skipped", [])]
+    lacking = [reason.rpartition(LACKING)[2] for reason in reasons if LACKING in reason]
+    for name, count in sorted(collections.Counter(lacking).items()):
         terminalreporter.write_line(f"not run here: {count} test(s), the host lacks {name}")
-    if not _lacking:
+    if not lacking:
         terminalreporter.write_line("no test was left out for want of a host feature")
 
 

@@ -14,8 +14,13 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
+
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+MUST_RUN = frozenset(filter(None, os.environ.get("OSGUARD_MUST_RUN", "").split(",")))
+LACKING = "host lacks "
 
 _LANDLOCK_CREATE_RULESET = 444  # the same number on every architecture
 _VERSION_QUERY = 1
@@ -43,16 +48,19 @@ def _python(version: str) -> str | None:
     return str(candidates[-1]) if candidates else shutil.which(f"python{version}")
 
 
-PROBES: dict[str, Callable[[], bool]] = {
+PROBES: dict[str, Callable[[], object]] = {
     "landlock": lambda: landlock_abi() >= 1,
     "landlock-truncate": lambda: landlock_abi() >= 3,
     "landlock-tcp": lambda: landlock_abi() >= 4,
     "landlock-scopes": lambda: landlock_abi() >= 6,
     "seccomp": _has_seccomp,
     "root": lambda: os.geteuid() == 0,
-    "gcc": lambda: shutil.which("gcc") is not None,
     "python3.12": lambda: _python("3.12") is not None,
     "python3.13": lambda: _python("3.13") is not None,
+    **{
+        name: functools.partial(shutil.which, name)
+        for name in ("chromium", "gcc", "git", "node", "sqlite3")
+    },
 }
 
 
@@ -60,6 +68,15 @@ PROBES: dict[str, Callable[[], bool]] = {
 def offers(feature: str) -> bool:
     """Tell whether the host has the feature; an unknown name is an error in the test."""
     return bool(PROBES[feature]())
+
+
+def require(feature: str) -> None:
+    """Skip the test where the feature is missing; fail it where that was promised not to be."""
+    if offers(feature):
+        return
+    if feature in MUST_RUN:
+        pytest.fail(f"this host must provide {feature} (OSGUARD_MUST_RUN)")
+    pytest.skip(f"{LACKING}{feature}")
 
 
 def interpreter(version: str) -> str:

@@ -14,6 +14,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 import psycopg
+from psycopg import errors
 
 from democrai_osguard.approvals.database import Dialect, Row
 from democrai_osguard.approvals.errors import ApprovalCheckFailed
@@ -26,8 +27,17 @@ if TYPE_CHECKING:
 _CHANNEL = "democrai_osguard_approvals"
 _MIGRATING = 0x64656D6F  # the advisory lock of whoever creates the tables
 _CONNECT_SECONDS = 3
-_STATEMENT_MILLISECONDS = 10_000
+BUSY_SECONDS = 10.0  # how long a writer waits for another one
+_STATEMENT_SECONDS = 10.0  # and how long any statement may take
 _SOCKET_MILLISECONDS = 5_000
+
+_REASONS = (
+    (errors.LockNotAvailable, "the store is locked by another process"),
+    (errors.ReadOnlySqlTransaction, "the store is read-only"),
+    (errors.DiskFull, "the disk of the store is full"),
+    ((errors.UndefinedTable, errors.UndefinedColumn), "the store is corrupt: a part is missing"),
+    ((errors.DataCorrupted, errors.IndexCorrupted), "the store is corrupt"),
+)
 
 # A connection that was opened before a fork must be neither used nor closed after it.
 _inherited: list[Any] = []
@@ -61,8 +71,9 @@ class PostgresDatabase:
         shares=True,
     )
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, *, busy_seconds: float = BUSY_SECONDS) -> None:
         self._url = url
+        self._busy_seconds = busy_seconds
         self._idle: deque[Connection] = deque()
         self._listening: deque[Connection] = deque()
         self._owner = os.getpid()
@@ -183,7 +194,11 @@ class PostgresDatabase:
                 tcp_user_timeout=_SOCKET_MILLISECONDS,
                 application_name="democrai-osguard",
             )
-            connection.execute(f"SET statement_timeout = {_STATEMENT_MILLISECONDS}")
+            connection.execute(
+                "SELECT set_config('lock_timeout', %s, false),"
+                " set_config('statement_timeout', %s, false)",
+                (f"{self._busy_seconds * 1000:.0f}ms", f"{_STATEMENT_SECONDS * 1000:.0f}ms"),
+            )
         except psycopg.Error as error:
             _raise_ours(error)
             raise
@@ -197,6 +212,9 @@ def _spelled(sql: str) -> Any:  # noqa: ANN401 - psycopg wants literal text, and
 
 def _raise_ours(error: BaseException) -> None:
     """Raise an error of the server as one of ours; leave any other to the caller."""
+    for kinds, reason in _REASONS:
+        if isinstance(error, kinds):
+            raise ApprovalCheckFailed(reason) from error
     if isinstance(error, psycopg.OperationalError):
         raise ApprovalCheckFailed("the database server cannot be reached or gave up") from error
     if isinstance(error, psycopg.Error):

@@ -17,7 +17,7 @@ from democrai_osguard.approvals.errors import (
     SessionKeyRequired,
     UnknownScope,
 )
-from democrai_osguard.approvals.journal import Journal
+from democrai_osguard.approvals.journal import Journal, fields_of, refusal_of
 from democrai_osguard.approvals.normal import check_normal
 from democrai_osguard.approvals.records import (
     HistoryEntry,
@@ -74,7 +74,7 @@ class ApprovalService:
         self.audit = audit
         self.pending_ttl = pending_ttl
         self._clock = clock
-        self._journal = Journal(audit)
+        self.journal = Journal(audit)
         self._own_changes = 0
         self._latest = threading.local()
 
@@ -264,14 +264,22 @@ class ApprovalService:
 
     def refused(self, request: AccessRequest, code: str, reason: str) -> None:
         """Write a refusal down, where there is an audit log."""
-        self._journal.refused(request, code, reason)
+        self.journal.refused(refusal_of(request, code, reason))
 
     def bypassed(self, request: AccessRequest, why: str) -> None:
         """Write down that a mode let something through; raise where that is not possible."""
-        self._journal.bypassed(request, why)
+        self.journal.bypassed({"why": why, **fields_of(request)})
+
+    def settled(self, event: str, request: AccessRequest) -> None:
+        """Write down what a permission mode did, as `Permissions` reports it; raise likewise."""
+        if event == "bypass":
+            self.bypassed(request, "the permission mode is bypass")
+        else:
+            self.journal.answered(event.removeprefix("answered_"), request)
 
     def close(self) -> None:
         """Let go of the store."""
+        self.journal.flush()
         self.store.close()
 
     def _same_question(self, request: AccessRequest) -> StoreVerdicts:
@@ -282,7 +290,7 @@ class ApprovalService:
         return verdicts
 
     def _deciding(self, act: Callable[[Witness], Result]) -> Result:
-        result = self._journal.deciding(act)
+        result = self.journal.deciding(act)
         self._own_changes += 1
         return result
 

@@ -172,4 +172,6 @@ def _raise_ours(error: BaseException) -> None:
     if isinstance(error, sqlite3.Error):
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF
         reason = _REASONS.get(code, f"the store failed: {error}")
+        if str(error).startswith("no such "):  # SQLite has no code of its own for this
+            reason = f"the store is corrupt: {error}"
         raise ApprovalCheckFailed(reason) from error

@@ -1,19 +1,27 @@
 """The audit log of one folder: appended by many processes, one at a time.
 
 The newest file is `audit.jsonl`; full ones are renamed `audit-<first number>.jsonl`, and the chain
-runs on through them. `audit.head` names the last record, so that a lost end is noticed.
+runs on through them. `audit.head` names the last record, so that a lost end is noticed. Of the
+oldest full files only the refusals go: what let something through is kept in `kept.jsonl`.
 """
 
 from __future__ import annotations
 
 import contextlib
-import errno
 import fcntl
+import logging
 import os
 import time
 from typing import TYPE_CHECKING
 
-from democrai_osguard.audit.private_files import open_private, private_folder, sync_folder
+from democrai_osguard.audit.keeping import keep
+from democrai_osguard.audit.lines import end, last_record, write
+from democrai_osguard.audit.private_files import (
+    UnsafeFile,
+    open_private,
+    private_folder,
+    sync_folder,
+)
 from democrai_osguard.audit.record import RECORD_LIMIT, Record, RecordError
 from democrai_osguard.errors import OsGuardError
 
@@ -27,7 +35,8 @@ ROTATE_BYTES = 16 * 1024 * 1024
 KEEP_FILES = 64  # full files beside the current one
 LOCK_SECONDS = 5.0
 _POLL_SECONDS = 0.001
-_USUAL_TAIL = 8192
+
+_log = logging.getLogger("democrai_osguard.audit")
 
 
 class AuditFailed(OsGuardError, RuntimeError):
@@ -61,26 +70,40 @@ class AuditLog:
         """
         try:
             with self._locked():
-                return self._append(event, fields or {}, durable=durable)
+                record, full = self._append(event, fields or {}, durable=durable)
+                if full:
+                    self._try_to_rotate(record)
+                return record
         except (OSError, RecordError) as error:
             raise AuditFailed(f"{AuditFailed.code}: {error}") from error
 
-    def _append(self, event: str, fields: Mapping[str, object], *, durable: bool) -> Record:
+    def _append(
+        self, event: str, fields: Mapping[str, object], *, durable: bool
+    ) -> tuple[Record, bool]:
+        """Append a record; return it, and whether the file is full now."""
         path = os.path.join(self.folder, CURRENT)
         descriptor = open_private(path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
         try:
-            torn, last = _end(descriptor)
+            torn, last = end(descriptor)
             if last is None:
                 last = self._last_rotated()
             if torn:
-                last = _write(descriptor, Record.after(last, self._clock(), "torn", {}), durable)
-            record = _write(descriptor, Record.after(last, self._clock(), event, fields), durable)
-            self._write_head(record)
-            full = os.fstat(descriptor).st_size >= self._rotate_bytes
+                last = self._write(descriptor, Record.after(last, self._clock(), "torn", {}))
+            record = Record.after(last, self._clock(), event, fields)
+            self._write(descriptor, record, durable=durable)
+            return record, os.fstat(descriptor).st_size >= self._rotate_bytes
         finally:
             os.close(descriptor)
-        if full:
-            self._rotate(record)
+
+    def _write(self, descriptor: int, record: Record, *, durable: bool = True) -> Record:
+        """Write a record and name it as the last one, both or neither."""
+        start = os.fstat(descriptor).st_size
+        write(descriptor, record, durable=durable)
+        try:
+            self._write_head(record)
+        except OSError:
+            os.ftruncate(descriptor, start)
+            raise
         return record
 
     @contextlib.contextmanager
@@ -107,9 +130,16 @@ class AuditLog:
             return None
         descriptor = open_private(os.path.join(self.folder, files[-1]), os.O_RDONLY)
         try:
-            return _last_record(descriptor)
+            return last_record(descriptor)
         finally:
             os.close(descriptor)
+
+    def _try_to_rotate(self, last: Record) -> None:
+        try:
+            self._rotate(last)
+        except (OSError, RecordError, UnsafeFile):
+            # The record is written; a file that grows on is tried again with the next one.
+            _log.exception("the audit log could not be rotated")
 
     def _rotate(self, last: Record) -> None:
         current = os.path.join(self.folder, CURRENT)
@@ -123,19 +153,14 @@ class AuditLog:
 
     def _prune(self, surplus: list[str], last: Record) -> None:
         """Remove the oldest files; the log itself says how far, so that no one else can."""
-        descriptor = open_private(os.path.join(self.folder, surplus[-1]), os.O_RDONLY)
-        try:
-            gone = _last_record(descriptor)
-        finally:
-            os.close(descriptor)
-        if gone is None:
+        kept = keep(self.folder, surplus, self._clock())
+        if kept is None:
             return
         path = os.path.join(self.folder, CURRENT)
         descriptor = open_private(path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
         try:
-            through = {"through": gone.number, "through_hash": gone.hash}
-            note = Record.after(last, self._clock(), "pruned", through)
-            self._write_head(_write(descriptor, note, durable=True))
+            note = Record.after(last, self._clock(), "pruned", kept.fields())
+            self._write(descriptor, note)
         finally:
             os.close(descriptor)
         for name in surplus:
@@ -161,42 +186,3 @@ def rotated(folder: str) -> list[str]:
     return sorted(
         name for name in os.listdir(folder) if name.startswith("audit-") and name.endswith(".jsonl")
     )
-
-
-def _write(descriptor: int, record: Record, durable: bool) -> Record:  # noqa: FBT001 - private
-    line = record.line()
-    start = os.fstat(descriptor).st_size
-    try:
-        if os.write(descriptor, line) != len(line):
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))  # noqa: TRY301 - as a full disk
-        if durable:
-            os.fsync(descriptor)
-    except OSError:
-        os.ftruncate(descriptor, start)  # a part of a record is no record
-        raise
-    return record
-
-
-def _end(descriptor: int) -> tuple[bool, Record | None]:
-    """Return the last record, and whether a dying process left a part of one behind it."""
-    size = os.fstat(descriptor).st_size
-    tail = _tail(descriptor, size)
-    whole, newline, part = tail.rpartition(b"\n")
-    if part:
-        os.ftruncate(descriptor, size - len(part))
-    last = (whole + newline).splitlines(keepends=True)
-    return bool(part), Record.read(last[-1]) if last else None
-
-
-def _tail(descriptor: int, size: int) -> bytes:
-    """Return enough of the end to hold a whole record, and mostly not much more."""
-    for length in (_USUAL_TAIL, 2 * RECORD_LIMIT):
-        tail = os.pread(descriptor, length, max(0, size - length))
-        if len(tail) == size or tail.count(b"\n") > 1 + (not tail.endswith(b"\n")):
-            break
-    return tail
-
-
-def _last_record(descriptor: int) -> Record | None:
-    lines = _tail(descriptor, os.fstat(descriptor).st_size).splitlines(keepends=True)
-    return Record.read(lines[-1]) if lines else None

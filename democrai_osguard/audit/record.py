@@ -36,7 +36,12 @@ class Record:
 
     @classmethod
     def after(
-        cls, last: Record | None, at: float, event: str, fields: Mapping[str, object]
+        cls,
+        last: Record | None,
+        at: float,
+        event: str,
+        fields: Mapping[str, object],
+        limit: int = RECORD_LIMIT,
     ) -> Record:
         """Return the record that follows another; raise RecordError where it cannot be one."""
         if not _RESERVED.isdisjoint(fields):
@@ -44,8 +49,8 @@ class Record:
         number, previous = (1, START) if last is None else (last.number + 1, last.hash)
         body = _body(number, at, event, fields, previous)
         record = cls(number, at, event, dict(fields), previous, _hash(body))
-        if len(record.line()) > RECORD_LIMIT:
-            raise RecordError(f"a record has at most {RECORD_LIMIT} bytes")
+        if len(record.line()) > limit:
+            raise RecordError(f"a record has at most {limit} bytes")
         return record
 
     @classmethod
@@ -63,10 +68,19 @@ class Record:
             raise RecordError(f"record {number} was changed after it was written")
         return cls(number, at, event, fields, previous, claimed)
 
+    @classmethod
+    def of(cls, document: Mapping[str, object]) -> Record:
+        """Return the record that a document is; raise RecordError as `read` does."""
+        return cls.read(_text(document))
+
+    def document(self) -> dict[str, object]:
+        """Return the record with its place in the chain."""
+        body = _body(self.number, self.at, self.event, self.fields, self.previous)
+        return body | {"hash": self.hash}
+
     def line(self) -> bytes:
         """Return the record as it stands in the file."""
-        body = _body(self.number, self.at, self.event, self.fields, self.previous)
-        return _text(body | {"hash": self.hash})
+        return _text(self.document())
 
 
 def _body(

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import os
 
-from democrai_osguard.audit.log import CURRENT
+from democrai_osguard.audit.log import CURRENT, rotated
 from democrai_osguard.audit.record import RECORD_LIMIT, Record, RecordError
 
 
 def recent(folder: str, event: str, limit: int = 100) -> list[Record]:
-    """Return the newest records of an event, newest first, as far as one read reaches."""
+    """Return the newest records of an event, newest first, as far as a short read reaches."""
     try:
-        with open(os.path.join(folder, CURRENT), "rb") as file:
-            size = file.seek(0, os.SEEK_END)
-            file.seek(max(0, size - 2 * RECORD_LIMIT))
-            lines = file.read().splitlines(keepends=True)
+        names = [*rotated(folder)[-1:], CURRENT]  # a file that has just begun says little
     except OSError:
         return []
+    lines = [line for name in names for line in _last_lines(os.path.join(folder, name))]
     found: list[Record] = []
     for line in reversed(lines):
         try:
@@ -28,3 +26,13 @@ def recent(folder: str, event: str, limit: int = 100) -> list[Record]:
         if len(found) == limit:
             break
     return found
+
+
+def _last_lines(path: str) -> list[bytes]:
+    try:
+        with open(path, "rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - 2 * RECORD_LIMIT))
+            return file.read().splitlines(keepends=True)
+    except OSError:
+        return []

@@ -6,6 +6,7 @@ import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from democrai_osguard.audit.keeping import KEPT, kept_record
 from democrai_osguard.audit.log import CURRENT, HEAD, rotated
 from democrai_osguard.audit.record import START, Record, RecordError
 
@@ -32,6 +33,7 @@ class Report:
     records: int = 0
     first: int | None = None
     last: int | None = None
+    kept: int = 0  # records whose files are gone
     flaws: list[Flaw] = field(default_factory=list)
 
     @property
@@ -43,6 +45,10 @@ class Report:
 def read_records(folder: str) -> Iterator[tuple[str, Record | RecordError]]:
     """Yield each line's place and its record, or what is wrong with it."""
     names = [*rotated(folder), CURRENT] if os.path.isdir(folder) else []
+    yield from _read(folder, names)
+
+
+def _read(folder: str, names: list[str]) -> Iterator[tuple[str, Record | RecordError]]:
     for name in names:
         path = os.path.join(folder, name)
         if not os.path.exists(path):
@@ -61,15 +67,34 @@ def verify(folder: str) -> Report:
     walk = _Walk(_head(folder))
     for where, record in read_records(folder):
         walk.step(where, record)
-    return walk.finish()
+    report = walk.finish()
+    kept = _Walk(walk.end_of_kept, "kept ")
+    for where, record in _read(folder, [KEPT]):
+        kept.step(where, _whole(record))
+    found = kept.finish()
+    report.kept = found.records
+    report.flaws += found.flaws
+    return report
+
+
+def _whole(kept: Record | RecordError) -> Record | RecordError:
+    """Return a kept record if what it holds is a record too."""
+    try:
+        if isinstance(kept, Record):
+            kept_record(kept)
+    except RecordError as error:
+        return error
+    return kept
 
 
 class _Walk:
     """Follows the chain record by record."""
 
-    def __init__(self, head: tuple[int, str] | None) -> None:
+    def __init__(self, head: tuple[int, str] | None, chain: str = "") -> None:
         self._report = Report()
         self._head = head
+        self._chain = chain  # what sets its records apart in words
+        self.end_of_kept: tuple[int, str] = 0, ""
         self._last: Record | None = None
         self._front: Record | None = None  # the first one, where it is not number 1
         self._pruned: dict[int, str] = {}
@@ -114,6 +139,9 @@ class _Walk:
         through = record.fields.get("through")
         if record.event == "pruned" and isinstance(through, int):
             self._pruned[through] = str(record.fields.get("through_hash"))
+            kept = record.fields.get("kept")
+            if isinstance(kept, int):
+                self.end_of_kept = kept, str(record.fields.get("kept_hash"))
 
     def _begin(self, record: Record) -> None:
         self._report.first = self._report.last = record.number
@@ -144,7 +172,8 @@ class _Walk:
             self._flaw("missing", "the end", _missing(last + 1, self._head[0]))
 
     def _flaw(self, kind: str, where: str, words: str) -> None:
-        self._report.flaws.append(Flaw(kind, where, words))
+        place = f"{KEPT}, {where}" if self._chain and KEPT not in where else where
+        self._report.flaws.append(Flaw(kind, place, f"{self._chain}{words}"))
 
 
 def _missing(first: int, last: int) -> str:

@@ -35,6 +35,7 @@ def verify(folder: str | None, *, as_json: bool) -> int:
                 "records": report.records,
                 "first": report.first,
                 "last": report.last,
+                "kept": report.kept,
                 "flaws": flaws,
             }
         )
@@ -42,6 +43,7 @@ def verify(folder: str | None, *, as_json: bool) -> int:
         for flaw in report.flaws:
             say(f"{flaw.kind}: {flaw.words} ({flaw.where})")
         numbers = "" if report.first is None else f", {report.first} to {report.last}"
+        kept = f", {report.kept} kept of earlier files" if report.kept else ""
         state = "sound" if report.sound else f"{len(report.flaws)} flaw(s)"
-        say(f"{place}: {state}; {report.records} record(s){numbers}")
+        say(f"{place}: {state}; {report.records} record(s){numbers}{kept}")
     return Exit.ALLOWED if report.sound else Exit.DENIED

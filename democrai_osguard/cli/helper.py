@@ -54,8 +54,11 @@ def _say(report: Report, sandboxes: tuple[Listing, ...]) -> None:
     for each in sandboxes:
         subject = f"{each.subject.type}:{each.subject.name}"
         held = ", ".join(each.layers)
-        places = f"{each.endpoints} place(s), {len(each.names)} name(s)"
+        places = f"{each.endpoints} place(s), {len(each.names)} name(s), {each.refusals} refused"
         say(f"  {each.sandbox}  {subject}  {each.state} by {held}  {places}")
+        for name in each.names:
+            if name.startswith("*."):
+                say(f"    {name} opens name servers only: approve each name below it by itself")
 
 
 def _document(report: Report, sandboxes: tuple[Listing, ...]) -> dict[str, object]:
@@ -70,6 +73,8 @@ def _document(report: Report, sandboxes: tuple[Listing, ...]) -> dict[str, objec
             {
                 "sandbox": each.sandbox,
                 "subject": f"{each.subject.type}:{each.subject.name}",
+                "since": each.since,
+                "refusals": each.refusals,
                 "state": each.state,
                 "layers": list(each.layers),
                 "endpoints": each.endpoints,

@@ -21,6 +21,7 @@ COMMANDS = (
     "learn",
     "manifest",
     "requests",
+    "seccomp",
     "serve",
     "status",
     "why",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from democrai_osguard.approvals.errors import NotWidenable, UnknownRequest
+from democrai_osguard.approvals.records import resource
 from democrai_osguard.approvals.widening import widened
 from democrai_osguard.cli.approvals import (
     json_option,
@@ -95,9 +96,8 @@ def approve(  # noqa: PLR0913 - one parameter for each word of the command line
     request = service.get(_full_id(service, request_id))
     if scope == "once" and widen:
         raise click.UsageError("a call that waits is let through as it is; --widen needs a scope")
-    if not as_json:
-        _say_rule(request, scope, widen=widen)
     if dry_run:
+        _say_dry_run(request, scope, widen=widen, as_json=as_json)
         return Exit.ALLOWED
     if scope == "once":
         outcome = service.approve_once(request.id, local_operator())
@@ -194,13 +194,18 @@ def _wider_document(request: PendingRequest) -> dict[str, str] | None:
     return {"rule": str(wider.rule), "opens": wider.opens}
 
 
-def _say_rule(request: PendingRequest, scope: str, *, widen: bool) -> None:
-    if not widen:
-        say(f"{request.subject} may {request.rule} ({scope})")
+def _say_dry_run(request: PendingRequest, scope: str, *, widen: bool, as_json: bool) -> None:
+    wider = widened(request.rule) if widen else None
+    rule = request.rule if wider is None else wider.rule
+    opens = None if wider is None else wider.opens
+    if as_json:
+        would = {"subject": str(request.subject), "resource": resource(rule), "scope": scope}
+        say_json({"applied": False, "would_store": would, "opens": opens})
         return
-    wider = widened(request.rule)
-    say(f"{request.subject} may {wider.rule} ({scope})")
-    say(f"  this opens {wider.opens}")
+    say(f"would store: {request.subject} may {rule} ({scope})")
+    if opens is not None:
+        say(f"  this opens {opens}")
+    say("nothing was stored")
 
 
 def _say_outcome(outcome: Outcome, *, as_json: bool) -> int:
@@ -216,9 +221,25 @@ def _say_outcome(outcome: Outcome, *, as_json: bool) -> int:
             }
         )
     else:
-        settled = f"; it also answers {', '.join(outcome.settled)}" if outcome.settled else ""
-        say(f"{outcome.words}{settled}")
+        _say_decided(outcome)
     return Exit.ALLOWED if outcome.applied or outcome.agrees else Exit.DENIED
+
+
+def _say_decided(outcome: Outcome) -> None:
+    """Say what holds now, what it opens, and how it is taken back."""
+    entry, request = outcome.decision, outcome.request
+    if not outcome.applied or entry is None:
+        say(outcome.words)
+        return
+    may = "may not" if entry.act == "deny" else "may"
+    scope = "" if entry.act == "deny" else f" ({entry.scope or 'once'})"
+    say(f"done: {entry.subject} {may} {entry.rule}{scope}")
+    if request is not None and entry.rule != request.rule:
+        say(f"  this opens {widened(request.rule).opens}")
+    if outcome.settled:
+        say(f"  it also answers {', '.join(outcome.settled)}")
+    if entry.scope is not None:
+        say(f"  to take it back: democrai-osguard approvals revoke {entry.id}")
 
 
 def _full_id(service: ApprovalService, start: str) -> str:

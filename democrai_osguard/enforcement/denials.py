@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from democrai_osguard.access import AccessRequest, Operation, ResourceType, Subject
 from democrai_osguard.approvals.records import Origin
 from democrai_osguard.errors import OsGuardError
+from democrai_osguard.policy.decision import RequiresApproval
 from democrai_osguard.targets import normalize_target
 from democrai_osguard_helper.protocol import Denial
 
@@ -41,13 +42,14 @@ class DenialDesk:
                 self.register(event)
 
     def register(self, event: Denial) -> bool:
-        """Ask a person about one refusal; tell whether there was room to."""
+        """Ask a person about one refusal, unless it is decided; tell whether there was room to."""
         if not self._has_room():
             self.passed_over += 1
             return False
         try:
             request = denied_request(event)
-            self._service.refused(request, "not_enabled", "the helper refused the connection")
+            if not isinstance(self._service.check(request), RequiresApproval):
+                return True  # denied for good, or approved while the attempt was made
             self._service.register(request, Origin(session_key=request.session_key))
         except (OsGuardError, RuntimeError):
             self.passed_over += 1  # access stays closed; only the question is missing

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from democrai_osguard.access import ResourceType, Rule, Subject
+from democrai_osguard.enforcement.companion import start_companion
 from democrai_osguard.errors import OsGuardError
 from democrai_osguard.targets.host import LOCALHOST, LOOPBACK, Host
 from democrai_osguard.targets.network import parse_network
@@ -16,6 +17,8 @@ from democrai_osguard_helper.client import Client, HelperRefused, HelperUnavaila
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from democrai_osguard.enforcement.companion import Companion
 
 
 class NotConfined(OsGuardError, RuntimeError):
@@ -35,13 +38,36 @@ class Confinement:
 
 
 def confine_this_process(
-    rules: Iterable[Rule], subject: Subject, session_key: str | None = None
+    rules: Iterable[Rule],
+    subject: Subject,
+    session_key: str | None = None,
+    *,
+    approvals: str | None = None,
 ) -> Confinement:
-    """Let the helper hold this process and all that it starts to these network rules, for good.
+    """Let the helper hold this process and all that it starts to these network rules.
 
     Every network rule opens its host and port, whatever its operation. Sockets that are open
-    already are counted and not held: call this before the first one. Raises NotConfined.
+    already are counted and not held: call this before the first one. With the URL of a store of
+    `approvals`, a process beside this one asks people about what was refused, and brings what they
+    decide to the helper; this process itself is inside, and nobody inside may. Raises NotConfined.
     """
+    companion = None if approvals is None else _companion(approvals)
+    try:
+        return _confine(rules, subject, session_key)
+    except NotConfined:
+        if companion is not None:
+            companion.end()
+        raise
+
+
+def _companion(store: str) -> Companion:
+    try:
+        return start_companion(store)
+    except RuntimeError as error:
+        raise NotConfined(f"{NotConfined.code}: {error}") from error
+
+
+def _confine(rules: Iterable[Rule], subject: Subject, session_key: str | None) -> Confinement:
     endpoints, names = policy_of(rules)
     who = protocol.Subject(str(subject.type), subject.name)
     before = _open_sockets()
@@ -64,7 +90,7 @@ def policy_of(
         if rule.resource_type is not ResourceType.NETWORK:
             continue
         target = parse_network(rule.target)
-        networks = _networks(target.host)
+        networks = networks_of(target.host)
         for network in networks:
             endpoints[protocol.Endpoint(network, target.port)] = None
         if not networks:
@@ -72,7 +98,8 @@ def policy_of(
     return tuple(endpoints), tuple(names)
 
 
-def _networks(host: Host) -> tuple[protocol.Network, ...]:
+def networks_of(host: Host) -> tuple[protocol.Network, ...]:
+    """Return the addresses that a host is; none for a name that must be looked up. Pure."""
     found = LOOPBACK if host.name == LOCALHOST else (host.network,) if host.network else ()
     return tuple(protocol.Network(each.network_address.packed, each.prefixlen) for each in found)
 

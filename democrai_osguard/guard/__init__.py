@@ -1,6 +1,6 @@
 """The guard: Python's own boundary around code that is not fully trusted."""
 
-from democrai_osguard.guard.asking import Approvals
+from democrai_osguard.guard.asking import Approvals, Bypassed, Refused, Witness
 from democrai_osguard.guard.contexts import (
     GuardInfo,
     current_guard,
@@ -13,7 +13,10 @@ from democrai_osguard.guard.installation import install, protect, use_approvals
 
 __all__ = [
     "Approvals",
+    "Bypassed",
     "GuardInfo",
+    "Refused",
+    "Witness",
     "current_guard",
     "install",
     "network_policy_context",

@@ -1,16 +1,20 @@
 """The approval service, as the guard asks it: once per identity and activation.
 
-The guard knows only this protocol. Whoever runs the approvals registers a service; without one
-nothing is denied or approved beyond the rules.
+The guard knows only these protocols. Whoever runs the approvals registers a service; without one
+nothing is denied or approved beyond the rules. A witness writes down what the guard refused, and
+where the runtime went around it.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from democrai_osguard.access import AccessRequest, Operation, ResourceType, Subject
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from democrai_osguard.access import Rule
 
 
@@ -28,6 +32,58 @@ class Approvals(Protocol):
 
     def refused(self, request: AccessRequest, chain: tuple[Subject, ...]) -> None:
         """Note a request that nothing allows, so that a person may."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """What a guard did not let happen. Its target is text that guarded code chose."""
+
+    code: str
+    subject: str
+    operation: str | None
+    target: str
+    chain: tuple[str, ...]
+    reason: str
+    session_key: str | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Bypassed:
+    """Where the runtime's own code went around a guard, and around whose."""
+
+    subject: str
+    chain: tuple[str, ...]
+    place: str  # file and line
+    session_key: str | None = field(default=None, repr=False)
+
+
+class Witness(Protocol):
+    """Writes down what a guard does."""
+
+    def refused(self, refused: Refused) -> None:
+        """Note a refusal. It stands, whatever becomes of the note."""
+
+    def bypassed(self, bypassed: Bypassed) -> None:
+        """Note a bypass; raising means that it does not happen."""
+
+
+_MISTAKE = "invalid_target"  # an error of the caller, which is no refusal
+
+
+def notes_for(witness: Witness) -> tuple[Callable[..., None], ...]:
+    """Return how the guard's plain values reach the witness: refusals, then bypasses."""
+
+    def refused(answer: tuple[Any, ...], identity: tuple[Any, ...]) -> None:
+        code, kind, subject, operation, target, chain, why = answer
+        if code != _MISTAKE:
+            who = f"{kind}:{subject}"
+            witness.refused(Refused(code, who, operation, target, chain, why, identity[2]))
+
+    def bypassed(info: tuple[Any, ...], place: str) -> None:
+        kind, subject, chain, *_, identity, _imports, _subprocess = info
+        witness.bypassed(Bypassed(f"{kind}:{subject}", chain, place, identity[2]))
+
+    return refused, bypassed
 
 
 # What a guard notes by itself. Low-level probes of files create no request.

@@ -120,7 +120,9 @@ def assemble(doors: dict[str, Any]) -> None:
 
 def _door(sealed: dict[str, ModuleType], module: str, function: str) -> Any:  # noqa: ANN401
     inner = getattr(sealed[module], function)
-    return door(inner if function in _IN_ORDER else sealed["core"].shielded(inner))
+    if function in _IN_ORDER:
+        return door(inner)
+    return door(sealed["core"].shielded(inner, sealed["answers"].noted))
 
 
 def _own_modules() -> list[ModuleType]:
@@ -142,6 +144,7 @@ def _configure(sealed: dict[str, ModuleType], vault: Vault) -> None:
     real = tuple(f"{os.path.realpath(path)}/" for path in runtime_paths.library_roots())
     core.TRUSTED_ROOTS[0] = (*roots, *real, "<frozen ")
     core.HERE.append(core.here.__code__)
+    core.UNGUARDED.append(core.unguarded.__code__)
     own = f"{os.path.dirname(os.path.dirname(os.path.abspath(__file__)))}/"
     activation.RUNTIME_FILES[0] = (own,)
     activation.VARIABLES.append(access_variable.child_environment)

@@ -10,7 +10,7 @@ from _thread import allocate_lock
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from democrai_osguard.guard.asking import Approvals
+    from democrai_osguard.guard.asking import Approvals, Witness
 
 doors: dict[str, Any] = {}
 _once = allocate_lock()
@@ -37,12 +37,16 @@ def protect(path: str | os.PathLike[str]) -> None:
         raise as_error(answer) from None
 
 
-def use_approvals(service: Approvals | None) -> None:
-    """Register who answers about approvals; None means the rules alone. Refused inside a guard."""
+def use_approvals(service: Approvals | None, witness: Witness | None = None) -> None:
+    """Register who answers about approvals, and who writes refusals and bypasses down.
+
+    None means the rules alone, and no notes. Refused inside a guard.
+    """
     install()
-    from democrai_osguard.guard.asking import Asker  # noqa: PLC0415 - loaded only where it is needed
+    from democrai_osguard.guard.asking import Asker, notes_for  # noqa: PLC0415 - loaded only where it is needed
     from democrai_osguard.guard.outcome import as_error  # noqa: PLC0415 - loaded only where it is needed
 
-    answer = doors["use_approvals"](None if service is None else Asker(service, doors))
+    asker = None if service is None else Asker(service, doors)
+    answer = doors["use_approvals"](asker, () if witness is None else notes_for(witness))
     if answer is not None:
         raise as_error(answer) from None

@@ -1,7 +1,8 @@
 """Permission modes: what becomes of an act that requires approval.
 
 `supervised` asks a person. `auto` asks a classifier first, and a person whenever it does not give
-a plain answer. `bypass` allows and records that it did. No mode softens a denial.
+a plain answer. `bypass` allows and records that it did; where nothing records, or the record fails,
+it does not allow. No mode softens a denial. `ApprovalService.settled` records to the audit log.
 """
 
 from __future__ import annotations
@@ -42,10 +43,6 @@ class Answer(StrEnum):
     DENY = "deny"
 
 
-def _log_record(event: str, request: AccessRequest) -> None:
-    _log.info("%s: %s", event, request)
-
-
 @dataclass
 class Permissions:
     """Settles decisions for one session. Each thing is asked once, however many are waiting."""
@@ -53,7 +50,7 @@ class Permissions:
     mode: Mode
     ask: Question
     classify: Classifier | None = None
-    record: Record = _log_record
+    record: Record | None = None
     patience: float = 300.0  # seconds; a question that nobody answers is a no
     _settled: dict[Identity, Allow | Deny] = field(default_factory=dict, repr=False)
     _open: dict[Identity, asyncio.Future[Allow | Deny]] = field(default_factory=dict, repr=False)
@@ -64,6 +61,8 @@ class Permissions:
             return decision
         request = decision.request
         if self.mode is Mode.BYPASS:
+            if self.record is None:
+                return Deny(request, "a bypass is allowed only where it is recorded")
             self.record("bypass", request)
             return Allow("bypass", request.rule, request.subject)
         identity = request.identity(Scope.SESSION)
@@ -82,7 +81,8 @@ class Permissions:
             answer = await self._asked(request)
         if answer is None:
             return Deny(request, "nobody answered in time, which is a no")
-        self.record(f"answered_{answer}", request)
+        if self.record is not None:
+            self.record(f"answered_{answer}", request)
         decision = _decision(answer, request)
         if answer is not Answer.ONCE:
             self._settled[identity] = decision

@@ -20,6 +20,13 @@ if TYPE_CHECKING:
     from democrai_osguard.audit.record import Record
 
 SHOWN = 200  # of each list; what is beyond is counted
+_OTHER_ACTS = {
+    "sandbox_module_denied": "Import",
+    "sandbox_subprocess_denied": "Start of a process",
+    "sandbox_env_denied": "Change of a variable",
+    "sandbox_introspection_denied": "Look into the interpreter",
+    "sandbox_guard_denied": "Change of the guard",
+}
 
 
 def document(service: ApprovalService, operator: str, revision: int) -> dict[str, object]:
@@ -64,9 +71,19 @@ def _refusals(service: ApprovalService) -> list[Record]:
 
 
 def _refusal(record: Record) -> dict[str, object]:
-    named = ("subject", "resource_type", "operation", "target", "code")
+    named = ("subject", "target", "code")
     fields = {name: str(record.fields.get(name, ""))[:TARGET_LIMIT] for name in named}
-    return {"at": record.at, **fields}
+    count = record.fields.get("count", 1)
+    return {"at": record.at, **fields, "what": _refused_act(record), "count": count}
+
+
+def _refused_act(record: Record) -> str:
+    """Return what was refused, as a label reads: `Filesystem read`, `Import`."""
+    kind, operation = record.fields.get("resource_type"), record.fields.get("operation")
+    if kind is None:
+        return _OTHER_ACTS.get(str(record.fields.get("code")), "Act")
+    words = f"{str(kind).replace('_', ' ').capitalize()} {operation or ''}".strip()
+    return words[:TARGET_LIMIT]
 
 
 def _cut(shown: dict[str, object]) -> dict[str, object]:

@@ -1,51 +1,84 @@
-"""The sandboxes that run now, as their environment names them, and what they were refused.
+"""The sandboxes that run now, and on whose word: the helper's, the kernel's or their own.
 
-Only processes of the same user can be seen. A process can change what it shows of itself, so this
-is for people to look at; nothing is decided by it.
+A process can change what it shows of itself. So each is listed with what is known otherwise: the
+helper names the subject that a sandbox was made for, and the kernel says whether a process is
+confined at all. The rest is a claim, and is called one. Only processes of the same user are seen.
 """
 
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
+from democrai_osguard_helper.client import Client, HelperRefused, HelperUnavailable
+from democrai_osguard_helper.protocol import ProtocolViolation
+
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
+
+HELPER, KERNEL, ITSELF = "helper", "kernel", "itself"
 
 _KIND = b"DEMOCRAI_NETWORK_SUBJECT_KIND="
 _NAME = b"DEMOCRAI_NETWORK_SUBJECT="
 _ENVIRON_LIMIT = 256 * 1024
 _COMMAND_LIMIT = 200
+_PATIENCE = 1.0  # seconds; a helper that does not answer leaves claims
 
 
 @dataclass(frozen=True, slots=True)
 class Sandbox:
-    """A confined process that was not started by one of the same sandbox."""
+    """A confined process, or one that says so, not started by another of the same sandbox."""
 
     pid: int
     subject: str
     command: str
+    known_from: str  # HELPER, KERNEL (that it is confined; its name is its own word) or ITSELF
 
     def document(self) -> dict[str, object]:
         """Return it as interfaces show it."""
-        return {"pid": self.pid, "subject": self.subject, "command": self.command}
+        return asdict(self)
 
 
 def running() -> list[Sandbox]:
-    """Return the sandboxes that this user can see."""
-    seen = {pid: subject for pid in _pids() if (subject := _subject(pid)) is not None}
-    return [
-        Sandbox(pid, subject, _command(pid))
-        for pid, subject in sorted(seen.items())
-        if seen.get(_parent(pid)) != subject
+    """Return the sandboxes that this user can see, those that somebody vouches for first."""
+    held = held_by_the_helper()
+    own = _filters(os.getpid())
+    seen: dict[int, tuple[str, str]] = {}
+    for pid in _pids():
+        named = held.get(_cgroup(pid))
+        claimed = _claimed(pid)
+        if named is not None:
+            seen[pid] = named, HELPER
+        elif claimed is not None:
+            seen[pid] = claimed, KERNEL if _filters(pid) > own else ITSELF
+    order = (HELPER, KERNEL, ITSELF)
+    found = [
+        Sandbox(pid, subject, _command(pid), known_from)
+        for pid, (subject, known_from) in seen.items()
+        if seen.get(_parent(pid)) != (subject, known_from)
     ]
+    return sorted(found, key=lambda each: (order.index(each.known_from), each.pid))
+
+
+def held_by_the_helper() -> Mapping[str, str]:
+    """Return the subject of each cgroup that the helper holds; none where it does not answer."""
+    try:
+        with Client(timeout=_PATIENCE) as client:
+            instance, sandboxes = client.status().instance, client.list().sandboxes
+    except (HelperUnavailable, HelperRefused, ProtocolViolation):
+        return {}
+    return {
+        # At the root of the tree: whoever may make cgroups below their own can use any name there.
+        f"/democrai-osguard-{instance}/{each.sandbox}": f"{each.subject.type}:{each.subject.name}"
+        for each in sandboxes
+    }
 
 
 def _pids() -> Iterator[int]:
     own = os.geteuid()
-    for name in os.listdir("/proc"):
-        if name.isdigit() and int(name) != os.getpid():
+    for name in sorted(filter(str.isdigit, os.listdir("/proc")), key=int):
+        if int(name) != os.getpid():
             try:
                 if os.stat(f"/proc/{name}").st_uid == own:
                     yield int(name)
@@ -53,13 +86,30 @@ def _pids() -> Iterator[int]:
                 continue  # it has ended
 
 
-def _subject(pid: int) -> str | None:
+def _claimed(pid: int) -> str | None:
     fields = _read(pid, "environ").split(b"\0")
     kind = next((field[len(_KIND) :] for field in fields if field.startswith(_KIND)), None)
     name = next((field[len(_NAME) :] for field in fields if field.startswith(_NAME)), None)
     if name is None:
         return None
     return f"{os.fsdecode(kind or b'module')}:{os.fsdecode(name)}"
+
+
+def _cgroup(pid: int) -> str:
+    """Return the box that a process is in, by the kernel's word; deeper ones are its own."""
+    for line in _read(pid, "cgroup").splitlines():
+        if line.startswith(b"0::"):
+            return "/".join(os.fsdecode(line[3:]).split("/")[:3])
+    return ""
+
+
+def _filters(pid: int) -> int:
+    """Return how many filters the kernel holds a process to, none where it could gain rights."""
+    # The kernel escapes a process's own name in here, so that no line can be put in.
+    status = dict(line.split(b":", 1) for line in _read(pid, "status").splitlines() if b":" in line)
+    if status.get(b"NoNewPrivs", b"").strip() != b"1":
+        return 0
+    return int(status.get(b"Seccomp_filters", b"0"))
 
 
 def _command(pid: int) -> str:

@@ -20,7 +20,7 @@ KEY_SIZE: Final = 20  # what a denial and an own listener are known by
 TRIE_KEY_SIZE: Final = 4 + KEY_SIZE
 KEY_BITS: Final = KEY_SIZE * 8
 LOOKUP, UPDATE, DELETE, LOAD_BYTES, COOKIE, CALLBACK_FLAGS = 1, 2, 3, 26, 46, 59  # helpers
-_MAPPED_WORD: Final = -65536  # 00 00 ff ff as it lies in memory
+_MAPPED_HALF: Final = -1  # ff ff
 _LOOPBACK_BYTE: Final = 127
 _V6_ONE: Final = 0x01000000  # the last word of ::1
 
@@ -43,7 +43,27 @@ def mapped_prefix(program: Assembly) -> None:
     """Write the first twelve bytes of an IPv4 address."""
     program.store_value(BYTE, R10, FAMILY, 4)
     program.store_value(DOUBLE, R10, ADDRESS, 0)
-    program.store_value(WORD, R10, ADDRESS + 8, _MAPPED_WORD)
+    program.store_value(HALF, R10, ADDRESS + 8, 0)
+    program.store_value(HALF, R10, ADDRESS + 10, _MAPPED_HALF)
+
+
+def settle(program: Assembly, place: int) -> None:
+    """Write eight bytes back as they are, so that parts of them may be written again.
+
+    Before Linux 6.8 and without CAP_PERFMON, the verifier takes a known number at the start of
+    eight bytes for a pointer that was put there, and refuses to have it cut.
+    """
+    program.load(DOUBLE, R2, R10, place)
+    program.store(DOUBLE, R10, place, R2)
+
+
+def copy_address(program: Assembly, offset: int) -> None:
+    """Copy an IPv6 address from the context, word by word: it can be read in no other way."""
+    for part in (4, 0, 12, 8):  # the start of eight bytes last, for the reason of settle
+        program.load(WORD, R2, R6, offset + part)
+        program.store(WORD, R10, ADDRESS + part, R2)
+    settle(program, ADDRESS)
+    settle(program, ADDRESS + 8)
 
 
 def family_of_address(program: Assembly, suffix: str = "") -> None:

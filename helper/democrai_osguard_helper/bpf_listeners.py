@@ -22,6 +22,7 @@ from .bpf_keys import (
     VALUE,
     ask_listener,
     change,
+    copy_address,
     family_of_address,
     mapped_prefix,
     only_loopback,
@@ -119,7 +120,5 @@ def _socket_address(program: Assembly, v4: int, v6: int, suffix: str) -> None:
     program.store(WORD, R10, ADDRESS + 12, R2)
     program.jump("v6" + suffix)
     program.label("six" + suffix)
-    for part in range(0, 16, 4):
-        program.load(WORD, R2, R6, v6 + part)
-        program.store(WORD, R10, ADDRESS + part, R2)
+    copy_address(program, v6)
     family_of_address(program, suffix)

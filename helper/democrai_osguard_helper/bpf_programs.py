@@ -43,9 +43,11 @@ from .bpf_keys import (
     ask,
     ask_listener,
     change,
+    copy_address,
     family_of_address,
     mapped_prefix,
     only_loopback,
+    settle,
 )
 
 if TYPE_CHECKING:
@@ -88,9 +90,7 @@ def address_v4(maps: Maps) -> bytes:
 def address_v6(maps: Maps) -> bytes:
     """Judge where an IPv6 socket connects or sends to; v4-mapped is IPv4."""
     program = _address_program()
-    for part in range(0, 16, 4):
-        program.load(WORD, R2, R6, 8 + part)  # bpf_sock_addr.user_ip6
-        program.store(WORD, R10, ADDRESS + part, R2)
+    copy_address(program, 8)  # bpf_sock_addr.user_ip6
     family_of_address(program)
     _judge(program, maps)
     return program.code()
@@ -164,6 +164,7 @@ def _load_bytes(program: Assembly, offset: int, place: int, size: int) -> None:
 def _judge(program: Assembly, maps: Maps, *, flows: bool = False) -> None:
     """Allow what the trie covers with this port or with every port; else look for own listeners."""
     program.store_value(WORD, R10, PREFIX, KEY_BITS)
+    settle(program, PREFIX)
     ask(program, maps.allowed, PREFIX, "allow")
     program.load(HALF, R7, R10, PORT)
     program.store_value(HALF, R10, PORT, 0)

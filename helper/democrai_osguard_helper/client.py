@@ -6,6 +6,7 @@ different errors, and none of them leaves the caller believing that it is confin
 
 from __future__ import annotations
 
+import contextlib
 import socket
 from typing import TYPE_CHECKING, Final, Self, TypeVar
 
@@ -25,6 +26,8 @@ from .protocol import (
     Released,
     Report,
     Revoke,
+    Show,
+    Shown,
     Status,
     Update,
 )
@@ -79,6 +82,11 @@ class Client:
         """End the connection."""
         self._socket.close()
 
+    def hang_up(self) -> None:
+        """End the conversation from another thread, which then stops waiting for events."""
+        with contextlib.suppress(OSError):  # it may have ended by itself
+            self._socket.shutdown(socket.SHUT_RDWR)
+
     def confine(self, request: Confine) -> Applied:
         """Move this process into a new sandbox; the connection is of no use afterwards."""
         return self._ask(request, Applied)
@@ -98,6 +106,10 @@ class Client:
     def list(self) -> Listed:
         """Show the sandboxes of this user."""
         return self._ask(List(), Listed)
+
+    def show(self, sandbox: str) -> Shown:
+        """Tell what a sandbox was made with."""
+        return self._ask(Show(sandbox), Shown)
 
     def status(self) -> Report:
         """Ask what the host can enforce."""

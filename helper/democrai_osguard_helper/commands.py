@@ -35,9 +35,26 @@ def find(program: str) -> str:
 class Commands:
     """The programs as they are; tests put a fake in this place."""
 
+    spare: subprocess.Popen[str] | None = None  # started, and waiting for its first line
+
+    def prepare(self) -> None:
+        """Start the program that fills sets beforehand: starting it takes longer than its work.
+
+        It ends when we do, for its input ends then.
+        """
+        if self.spare is None or self.spare.poll() is not None:
+            self.close()
+            self.spare = _start(SETS)
+
+    def close(self) -> None:
+        """End the program that waits."""
+        spare, self.spare = self.spare, None
+        if spare is not None:
+            _finish(SETS[0], spare, "")
+
     def run(self, *jobs: tuple[tuple[str, ...], str]) -> list[str]:
         """Run all jobs at once; return their outputs. Raise LayerFailed if one fails."""
-        processes = [(job[0], _start(job[0])) for job in jobs]
+        processes = [(words, self._started(words)) for words, _ in jobs]
         outcomes = [
             _finish(words[0], process, text)
             for (words, process), (_, text) in zip(processes, jobs, strict=True)
@@ -46,6 +63,13 @@ class Commands:
         if failed:
             raise LayerFailed(failed[0])
         return [output for output, _ in outcomes]
+
+    def _started(self, words: tuple[str, ...]) -> subprocess.Popen[str]:
+        spare = self.spare
+        if words != SETS or spare is None or spare.poll() is not None:
+            return _start(words)
+        self.spare = None
+        return spare
 
 
 def _start(words: tuple[str, ...]) -> subprocess.Popen[str]:

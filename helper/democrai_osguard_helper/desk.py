@@ -25,6 +25,8 @@ from .protocol import (
     Released,
     Report,
     Revoke,
+    Show,
+    Shown,
     Status,
     Update,
 )
@@ -127,6 +129,8 @@ def _update(desk: Desk, peer: Peer, request: Update, answered: Answered) -> None
     def act() -> None:
         record = desk.keeper.owned(request.sandbox, peer.uid)
         addresses = desk.book.addresses(request.names)
+        if set(record.names) <= set(request.names):
+            addresses += desk.keeper.still_used(record, addresses)
         ended = desk.keeper.change(record, request.endpoints, request.names, addresses)
         answered(desk.applied(desk.keeper.records[record.name], ended))
 
@@ -162,12 +166,19 @@ def _list(desk: Desk, peer: Peer, _request: List, answered: Answered) -> None:
 
 def _listing(keeper: Keeper, record: Record) -> Listing:
     return Listing(
-        *(record.name, record.uid, record.subject, record.session, len(record.endpoints)),
+        *(record.name, record.uid, record.subject, record.session, record.since),
+        *(keeper.refusals[record.name], len(record.endpoints)),
         tuple(rule.name for rule in record.names),
         tuple(layer.name for layer in keeper.layers),
         keeper.is_populated(record),
         "frozen" if record.name in keeper.suspended else "held",
     )
+
+
+def _show(desk: Desk, peer: Peer, request: Show, answered: Answered) -> None:
+    record = desk.keeper.owned(request.sandbox, peer.uid)
+    asked = record.asked()
+    answered(Shown(record.name, asked.endpoints, asked.names))
 
 
 def _status(desk: Desk, _peer: Peer, _request: Status, answered: Answered) -> None:
@@ -193,6 +204,7 @@ CALLS: Final[Mapping[type[protocol.Request], Call]] = {
     Revoke: Call(_revoke, Then.MORE, _OWNER, "only takes away"),
     Release: Call(_release, Then.MORE, _OWNER, "removed only when nobody is inside"),
     List: Call(_list, Then.MORE, _ANYBODY, "shows the peer's own, to root all"),
+    Show: Call(_show, Then.MORE, _OWNER, "tells the owner what the owner asked for"),
     Status: Call(_status, Then.MORE, _ANYBODY, "tells about the host what it tells anyway"),
     Events: Call(_events, Then.EVENTS, _ANYBODY, "sends what the peer's own sandboxes tried"),
 }

@@ -7,6 +7,8 @@ into a box that is closed, tried, filled and written down.
 from __future__ import annotations
 
 import os
+import time
+from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -58,6 +60,7 @@ class Keeper:
         self.layers = tuple(layers)
         self.boxes = Boxes(tree, self.layers, probe, checkpoint)
         self.records: dict[str, Record] = {}
+        self.refusals = Counter[str]()  # what each sandbox was refused, as far as we saw
         self.suspended: dict[str, int] = {}  # frozen sandboxes, and how often a repair failed
         self._tree = tree
         self._journal = journal
@@ -137,6 +140,7 @@ class Keeper:
             self._journal.forget(record.name)
             self.records.pop(record.name, None)
             self.suspended.pop(record.name, None)
+            del self.refusals[record.name]
 
     def policies(self) -> list[tuple[Box, tuple[Endpoint, ...]]]:
         """Return what every box should be open for: the stock is open for nothing."""
@@ -154,7 +158,7 @@ class Keeper:
         record = Record(
             *(box.name, box.identity(), peer.uid, wanted.subject, wanted.session),
             *(wanted.endpoints, wanted.names, addresses),
-            released=False,
+            since=int(time.time()),
         )
         self._journal.save(record)
         self.checkpoint("record written")
@@ -187,16 +191,26 @@ class Keeper:
         self.suspended.setdefault(record.name, 0)
         self.box(record).freeze()
 
+    def still_used(self, record: Record, addresses: Iterable[Endpoint]) -> tuple[Endpoint, ...]:
+        """Return what a name stood for, stands for no more, and a connection still goes to."""
+        leaving = set(record.addresses) - set(addresses)
+        if not leaving:
+            return ()
+        used = {item.remote for item in self._open_sockets(record) if item.is_connected}
+        return tuple(sorted((e for e in leaving if e.network.packed in used), key=repr))
+
     def _end_uncovered(self, record: Record) -> int:
-        box, cover = self.box(record), Cover(record.policy())
-        identities = [os.stat(folder).st_ino for folder, _, _ in os.walk(box.path)]
-        found = [
-            item
-            for identity in identities
-            for protocol in ("tcp", "udp")
-            for item in sockets.of_cgroup(identity, protocol)
-        ]
+        found, cover = self._open_sockets(record), Cover(record.policy())
         return sum(sockets.destroy(item) for item in uncovered(found, cover))
+
+    def _open_sockets(self, record: Record) -> list[sockets.Open]:
+        folders = [folder for folder, _, _ in os.walk(self.box(record).path)]
+        return [
+            item
+            for folder in folders
+            for protocol in ("tcp", "udp")
+            for item in sockets.of_cgroup(os.stat(folder).st_ino, protocol)
+        ]
 
     def _undo(self, box: Box) -> None:
         self.records.pop(box.name, None)

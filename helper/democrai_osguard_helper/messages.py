@@ -65,6 +65,14 @@ class List:
 
 
 @dataclass(frozen=True, slots=True)
+class Show:
+    """Tell what a sandbox of mine was made with."""
+
+    CALL: ClassVar[str] = "show"
+    sandbox: str
+
+
+@dataclass(frozen=True, slots=True)
 class Status:
     """Say what this host can enforce."""
 
@@ -107,6 +115,8 @@ class Listing:
     uid: int
     subject: Subject
     session: str | None
+    since: int  # seconds of the epoch
+    refusals: int  # that the helper has seen since it was started
     endpoints: int
     names: tuple[str, ...]
     layers: tuple[str, ...]
@@ -120,6 +130,16 @@ class Listed:
 
     CALL: ClassVar[str] = "listed"
     sandboxes: tuple[Listing, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What a sandbox was made with, whatever was changed since."""
+
+    CALL: ClassVar[str] = "shown"
+    sandbox: str
+    endpoints: tuple[Endpoint, ...]
+    names: tuple[NameRule, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,5 +205,5 @@ class Refused:
     text: str
 
 
-Request = Confine | Update | Revoke | Release | List | Status | Events
-Reply = Applied | Released | Listed | Report | Listening | Denial | Notice | Refused
+Request = Confine | Update | Revoke | Release | List | Show | Status | Events
+Reply = Applied | Released | Listed | Shown | Report | Listening | Denial | Notice | Refused

@@ -22,6 +22,7 @@ MAX_REMEMBERED: Final = 4096  # addresses whose name is known, the latest ones
 MAX_FAILURES: Final = 256  # complaints in one answer
 RETRY: Final = 5.0  # seconds until a name that failed is asked for again
 DNS_PORT: Final = 53
+ANY_NAME: Final = "localhost"  # every answer tells the host's name servers; this one is at hand
 
 # Ranges that a name must not turn to by itself, and what each is.
 INSIDE: Final[Mapping[str, str]] = {
@@ -84,7 +85,10 @@ class NameBook:
 
     def unknown(self, rules: Iterable[NameRule]) -> tuple[str, ...]:
         """Return the names that must be asked for before these rules can be applied."""
+        rules = tuple(rules)
         names = {rule.name for rule in rules if not rule.is_wildcard}
+        if rules and not names and not self.resolvers:
+            names.add(ANY_NAME)  # a wildcard asks for none, and opens the servers all the same
         return tuple(sorted(name for name in names if not self._is_fresh(name)))
 
     def due(self, used: Iterable[NameRule]) -> tuple[str, ...]:

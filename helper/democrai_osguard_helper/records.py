@@ -13,7 +13,15 @@ from .protocol import Subject
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-VERSION: Final = 1
+VERSION: Final = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a sandbox was made with: decisions that came later are laid over this."""
+
+    endpoints: tuple[Endpoint, ...]
+    names: tuple[NameRule, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +36,13 @@ class Record:
     endpoints: tuple[Endpoint, ...]
     names: tuple[NameRule, ...]
     addresses: tuple[Endpoint, ...]  # what the names stand for now, resolvers included
-    released: bool
+    since: int  # seconds of the epoch
+    released: bool = False
+    changed_from: Asked | None = None  # None while the policy is still the first one
+
+    def asked(self) -> Asked:
+        """Return what the sandbox was made with."""
+        return self.changed_from or Asked(self.endpoints, self.names)
 
     def policy(self) -> tuple[Endpoint, ...]:
         """Return everything that is open."""
@@ -40,10 +54,13 @@ class Record:
         names: Iterable[NameRule],
         addresses: Iterable[Endpoint],
     ) -> Record:
-        """Return the record with another policy."""
-        return replace(
+        """Return the record with another policy; what it was made with is kept."""
+        changed = replace(
             self, endpoints=tuple(endpoints), names=tuple(names), addresses=tuple(addresses)
         )
+        first = self.asked()
+        same = first == Asked(changed.endpoints, changed.names)
+        return replace(changed, changed_from=None if same else first)
 
 
 def dump(record: Record) -> bytes:
@@ -58,7 +75,9 @@ def dump(record: Record) -> bytes:
         "endpoints": [_plain(endpoint) for endpoint in record.endpoints],
         "names": [_plain_name(rule) for rule in record.names],
         "addresses": [_plain(endpoint) for endpoint in record.addresses],
+        "since": record.since,
         "released": record.released,
+        "changed_from": _plain_asked(record.changed_from),
     }
     return json.dumps(document, separators=(",", ":")).encode()
 
@@ -73,7 +92,11 @@ _PARSERS: Final[Mapping[str, read.Parser]] = {
     "endpoints": read.endpoints,
     "names": read.names,
     "addresses": read.endpoints,
+    "since": read.count,
     "released": read.truth,
+    "changed_from": read.optional(
+        read.nested(Asked, {"endpoints": read.endpoints, "names": read.names})
+    ),
 }
 
 
@@ -88,6 +111,15 @@ def parse(payload: bytes) -> Record:
 def _plain(endpoint: Endpoint) -> dict[str, object]:
     network, port, protocol = endpoint
     return {"network": str(network), "port": port, "protocol": protocol}
+
+
+def _plain_asked(asked: Asked | None) -> dict[str, object] | None:
+    if asked is None:
+        return None
+    return {
+        "endpoints": [_plain(endpoint) for endpoint in asked.endpoints],
+        "names": [_plain_name(rule) for rule in asked.names],
+    }
 
 
 def _plain_name(rule: NameRule) -> dict[str, object]:

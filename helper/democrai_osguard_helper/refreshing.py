@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
-from . import sockets
 from .keeper import Refusal
 from .protocol import Notice
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from .endpoints import Endpoint, Network
+    from .endpoints import Network
     from .keeper import Keeper
     from .names import Answer, NameBook
     from .protocol import Reply
@@ -51,20 +49,7 @@ class Refreshing:
             return
         addresses = self._book.addresses(record.names)
         try:
-            kept = self._still_used(record, set(record.addresses) - set(addresses))
+            kept = self._keeper.still_used(record, addresses)
             self._keeper.change(record, record.endpoints, record.names, (*addresses, *kept))
         except (Refusal, OSError) as error:
             self._publish(record.uid, Notice(record.name, "refresh_failed", str(error)[:400]))
-
-    def _still_used(self, record: Record, leaving: set[Endpoint]) -> list[Endpoint]:
-        """Keep an address that a connection still goes to: its name only turned elsewhere."""
-        if not leaving:
-            return []
-        identity = os.stat(self._keeper.box(record).path).st_ino
-        used = {
-            item.remote
-            for protocol in ("tcp", "udp")
-            for item in sockets.of_cgroup(identity, protocol)
-            if item.is_connected
-        }
-        return sorted((e for e in leaving if e.network.packed in used), key=repr)

@@ -10,6 +10,7 @@ from . import resolving
 from .boxes import Boxes
 from .bpf_layer import BpfLayer
 from .cgroups import Tree
+from .commands import Commands
 from .desk import Desk
 from .endpoints import Endpoint, parse_network
 from .firewall_layer import FirewallLayer
@@ -74,6 +75,7 @@ class Service:
         self._probe = Probe()
         self._names = Names(settings.instance, self._tree.name)
         self.reasons: dict[str, str] = {}
+        self._commands = Commands()
         layers = self._choose()
         self.keeper = Keeper(self._tree, layers, self._probe, self._journal, checkpoint)
         self.keeper.boxes.target = settings.ready_boxes
@@ -98,6 +100,7 @@ class Service:
         if self._news is not None:
             self._news.close()
         self._resolving.close()
+        self._commands.close()
         self.keeper.boxes.empty()
         self._upkeep.collect()
         if not self.keeper.records:
@@ -132,7 +135,9 @@ class Service:
         programs_hold = not self.reasons["bpf"]
         # Which loopback listener is the sandbox's own only the programs can tell.
         passes = LOOPBACK if programs_hold else ()
-        firewall = FirewallLayer(self._names, passes=passes, report=not programs_hold)
+        firewall = FirewallLayer(
+            self._names, passes=passes, report=not programs_hold, runner=self._commands
+        )
         self.reasons["firewall"] = control or self._trial(firewall)
         return [layer for layer in (firewall, bpf) if not self.reasons[layer.name]]
 
@@ -168,9 +173,15 @@ class Service:
 
     def _refill(self) -> None:
         pause = 0.02
-        if self.keeper.boxes.is_short():
-            try:
-                self.keeper.boxes.refill()
-            except LayerFailed:
-                pause = 1.0  # whoever asks for a sandbox meanwhile is told the reason
+        try:
+            self._prepare()
+        except LayerFailed:
+            pause = 1.0  # whoever asks for a sandbox meanwhile is told the reason
         self.loop.later(pause, self._refill)
+
+    def _prepare(self) -> None:
+        """Do beforehand what the next peer would have to wait for."""
+        if self.keeper.boxes.is_short():
+            self.keeper.boxes.refill()
+        if not self.reasons["firewall"]:
+            self._commands.prepare()

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from .records import Record
 
 MAX_FAILED_REPAIRS: Final = 3
+# The launcher tries this before each command; TCP to it goes nowhere, so nobody need be asked.
+_TRIAL: Final = ("255.255.255.255", "tcp")
 
 
 class Upkeep:
@@ -96,7 +98,10 @@ class Upkeep:
         boxes = [self._keeper.box(record) for record in records.values()]
         for layer in self._keeper.layers:
             for name, attempts in self._attempts(layer, boxes).items():
+                self._keeper.refusals[name] += sum(attempt.count for attempt in attempts)
                 for attempt in attempts:
+                    if (attempt.address, attempt.protocol) == _TRIAL:
+                        continue
                     self._publish(records[name].uid, self._denial(records[name], attempt))
 
     def _attempts(self, layer: Layer, boxes: list[Box]) -> Mapping[str, tuple[Attempt, ...]]:

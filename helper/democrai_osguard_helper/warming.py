@@ -2,12 +2,14 @@
 
 The first move after a pause waits for a grace period of RCU (6 to 15 ms measured); one that follows
 at once takes 0.1 ms. So a child moves itself to where it is as soon as a connection arrives, and
-the wait passes while the request is read, written down and applied. Without it all works, later.
+again for a moment: the wait passes while the peer makes its plan, and while its request is read,
+written down and applied. Without it all works, later.
 """
 
 from __future__ import annotations
 
 import os
+import select
 import socket
 from typing import TYPE_CHECKING, Final
 
@@ -15,6 +17,8 @@ if TYPE_CHECKING:
     from .cgroups import Tree
 
 _NUDGE: Final = b"x"
+WARM_TURNS: Final = 30  # moves after a connection, while its request may still come
+TURN_SECONDS: Final = 0.005  # shorter than a grace period: the lock does not cool between two
 _FIRST: Final = 3
 _LAST: Final = 65536
 
@@ -50,6 +54,13 @@ def _serve(line: socket.socket, tree: Tree) -> None:
         os.closerange(line.fileno() + 1, _LAST)
         procs = os.open(f"{tree.home()}/cgroup.procs", os.O_WRONLY | os.O_CLOEXEC)
         while line.recv(1):
-            os.write(procs, b"0")
+            _keep_warm(line, procs)
     finally:
         os._exit(0)
+
+
+def _keep_warm(line: socket.socket, procs: int) -> None:
+    for _ in range(WARM_TURNS):
+        os.write(procs, b"0")
+        if select.select([line], [], [], TURN_SECONDS)[0]:
+            return  # another connection, which begins anew, or the end

@@ -12,13 +12,7 @@ from .rules import Rule, Subject, make_rule, make_subject
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from json.encoder import encode_basestring_ascii as _quoted
-else:
-    try:
-        from _json import encode_basestring_ascii as _quoted
-    except ImportError:  # an interpreter without json's fast half
-        from json.encoder import py_encode_basestring_ascii as _quoted
+    from collections.abc import Callable, Sequence
 
 # The kernel takes no longer string in an argument or environment list (MAX_ARG_STRLEN).
 MAX_BYTES = 128 * 1024 - len("DEMOCRAI_ACCESS=") - 1
@@ -48,7 +42,8 @@ def parse_items(items: object, *, at: str) -> tuple[Rule, ...]:
 
 def dump(rules: Sequence[Rule]) -> str:
     """Write the rules as the variable's value; raise UsageError when it cannot hold them."""
-    text = f"[{','.join(_item(rule) for rule in rules)}]"
+    quoted = _quoting() if rules else str
+    text = f"[{','.join([_item(rule, quoted) for rule in rules])}]"
     if len(text) > MAX_BYTES:
         raise UsageError(
             f"{len(rules)} rules need {len(text)} bytes in DEMOCRAI_ACCESS, which holds {MAX_BYTES}"
@@ -89,9 +84,18 @@ def _subject(value: object, at: str) -> Subject:
     return make_subject(value["type"], value["name"], at=at)
 
 
-def _item(rule: Rule) -> str:
-    fields = [f'"{name}":{_quoted(getattr(rule, name))}' for name in _REQUIRED]
+def _item(rule: Rule, quoted: Callable[[str], str]) -> str:
+    fields = [f'"{name}":{quoted(getattr(rule, name))}' for name in _REQUIRED]
     if rule.subject is not None:
-        kind, name = (_quoted(value) for value in rule.subject)
+        kind, name = (quoted(value) for value in rule.subject)
         fields.append(f'"subject":{{"type":{kind},"name":{name}}}')
     return f"{{{','.join(fields)}}}"
+
+
+def _quoting() -> Callable[[str], str]:
+    """Return what writes a text as JSON does: its fast half alone, where the interpreter has it."""
+    try:
+        from _json import encode_basestring_ascii
+    except ImportError:
+        from json.encoder import py_encode_basestring_ascii as encode_basestring_ascii
+    return encode_basestring_ascii

@@ -52,14 +52,14 @@ def confine(ready: Ready, options: Options, environment: Mapping[str, str]) -> N
         from .explain import as_document
     if options.limits:
         from . import limits
+    if plan.endpoints:
+        from . import egress, network_trials
     channel = _split(plan, companion) if supervised else None
-    if plan.by_address:
-        from . import egress
-
-        egress.confine(plan.endpoints, environment)
+    sandbox = egress.confine(plan.endpoints, environment) if plan.by_address else None
     ours = (record, candidates.program, candidates.command)
     enforce(restrictions, {*options.keep_fds, *(fd for fd in ours if fd is not None)}, channel)
-    trials = receipt.attempt(plan, candidates)
+    on_network = network_trials.network_trials(plan, sandbox) if plan.endpoints else ()
+    trials = receipt.attempt(plan, candidates, on_network)
     if record is not None:
         text = json.dumps(receipt.as_document(as_document(plan), trials), indent=2)
         os.write(record, text.encode())

@@ -38,8 +38,11 @@ def is_reachable() -> bool:
     return True
 
 
-def confine(places: Sequence[Place], environment: Mapping[str, str]) -> None:
-    """Move this process into a sandbox with these places; raise NotEnforced when that fails."""
+def confine(places: Sequence[Place], environment: Mapping[str, str]) -> str:
+    """Move this process into a sandbox with these places, and return the sandbox's name.
+
+    Raise NotEnforced when that fails.
+    """
     request = json.dumps(message(places, environment)).encode()
     try:
         connection = _connected()
@@ -51,6 +54,7 @@ def confine(places: Sequence[Place], environment: Mapping[str, str]) -> None:
     if not isinstance(reply, dict) or reply.get("call") != "applied" or not reply.get("layers"):
         words = reply.get("text") if isinstance(reply, dict) else None
         raise NotEnforced(f"the helper did not hold the network rules: {words}")
+    return str(reply.get("sandbox"))
 
 
 def message(places: Sequence[Place], environment: Mapping[str, str]) -> dict[str, object]:

@@ -2,18 +2,45 @@
 
 Each function is one call. Failure is read from the return value, and only then from errno; it
 raises OSError. Nothing here decides anything.
+
+It takes from `_ctypes` the little that it needs: `ctypes` itself would cost a tenth of a launch.
 """
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import os
-import struct
+from _ctypes import (
+    FUNCFLAG_CDECL,
+    FUNCFLAG_USE_ERRNO,
+    CFuncPtr,
+    _SimpleCData,
+    addressof,
+    dlopen,
+    dlsym,
+    get_errno,
+)
 
-_libc = ctypes.CDLL(None, use_errno=True)
-_libc.syscall.argtypes = [ctypes.c_long] * 7
-_libc.syscall.restype = ctypes.c_long
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from _ctypes import Array
+
+
+class _Long(_SimpleCData):  # type: ignore[type-arg]
+    _type_ = "l"
+
+
+class _Byte(_SimpleCData):  # type: ignore[type-arg]
+    _type_ = "c"
+
+
+class _Function(CFuncPtr):
+    _flags_ = FUNCFLAG_CDECL | FUNCFLAG_USE_ERRNO
+    _restype_ = _Long
+
+
+_call = _Function(dlsym(dlopen(None, os.RTLD_NOW), "syscall"))  # type: ignore[arg-type] # this process
+_call.argtypes = (_Long,) * 7
 
 _MACHINE = os.uname().machine
 # Calls that are younger than 2019 have one number on every architecture.
@@ -84,20 +111,19 @@ def landlock_errata() -> int:
 def create_ruleset(filesystem: int, network: int, scopes: int) -> int:
     """Create a ruleset that handles these rights and return its descriptor."""
     # An older kernel takes a longer structure as long as what it does not know is zero.
-    attributes = ctypes.create_string_buffer(struct.pack("=QQQ", filesystem, network, scopes), 24)
-    return _syscall(
-        "landlock_create_ruleset", _LANDLOCK_CREATE_RULESET, ctypes.addressof(attributes), 24, 0
-    )
+    attributes = _words(filesystem, network, scopes)
+    address = addressof(attributes)
+    return _syscall("landlock_create_ruleset", _LANDLOCK_CREATE_RULESET, address, 24, 0)
 
 
 def allow_path(ruleset: int, descriptor: int, rights: int) -> None:
     """Allow the rights at the file or folder behind the descriptor, and beneath it."""
-    _add_rule(ruleset, _RULE_PATH_BENEATH, struct.pack("=Qi", rights, descriptor))
+    _add_rule(ruleset, _RULE_PATH_BENEATH, _words(rights, descriptor))
 
 
 def allow_port(ruleset: int, port: int, rights: int) -> None:
     """Allow the rights for the port."""
-    _add_rule(ruleset, _RULE_NET_PORT, struct.pack("=QQ", rights, port))
+    _add_rule(ruleset, _RULE_NET_PORT, _words(rights, port))
 
 
 def restrict_self(ruleset: int, flags: int) -> None:
@@ -160,17 +186,15 @@ def load_listening_filter(program: bytes) -> int:
 
 def open_without_magic_links(folder: int, path: bytes, flags: int) -> int:
     """Open a path as openat does, but for the links of /proc that jump to open files: ELOOP."""
-    how = ctypes.create_string_buffer(struct.pack("=QQQ", flags, 0, _RESOLVE_NO_MAGICLINKS), 24)
-    text = ctypes.create_string_buffer(path)
-    return _syscall("openat2", _OPENAT2, folder, ctypes.addressof(text), ctypes.addressof(how), 24)
+    how, text = _words(flags, 0, _RESOLVE_NO_MAGICLINKS), _buffer(path + b"\0")
+    return _syscall("openat2", _OPENAT2, folder, addressof(text), addressof(how), 24)
 
 
 def check_execution(descriptor: int) -> None:
     """Ask whether the file could be started, without starting it; EINVAL before Linux 6.14."""
-    empty = ctypes.create_string_buffer(1)
-    address = ctypes.addressof(empty)
+    empty = _buffer(b"\0")
     flags = _AT_EMPTY_PATH | _AT_EXECVE_CHECK
-    _syscall("execveat", _EXECVEAT[_MACHINE], descriptor, address, 0, 0, flags)
+    _syscall("execveat", _EXECVEAT[_MACHINE], descriptor, addressof(empty), 0, 0, flags)
 
 
 def fork_sibling() -> int:
@@ -193,16 +217,16 @@ def open_socket(family: int, kind: int) -> int:
 
 def open_socket_pair(family: int, kind: int) -> tuple[int, int]:
     """Open two sockets that are connected with each other."""
-    pair = ctypes.create_string_buffer(8)
-    _syscall("socketpair", _SOCKETPAIR[_MACHINE], family, kind, 0, ctypes.addressof(pair))
-    one, two = struct.unpack("=ii", pair.raw)
-    return int(one), int(two)
+    pair = _buffer(bytes(8))
+    _syscall("socketpair", _SOCKETPAIR[_MACHINE], family, kind, 0, addressof(pair))
+    ends = bytes(pair)
+    return int.from_bytes(ends[:4], "little"), int.from_bytes(ends[4:], "little")
 
 
 def forbid_core_dumps() -> None:
     """Have a crash leave no copy of this process's memory, whatever the command does later."""
-    nothing = ctypes.create_string_buffer(16)
-    _syscall("prlimit64", _PRLIMIT64[_MACHINE], 0, _RLIMIT_CORE, ctypes.addressof(nothing), 0)
+    nothing = _words(0, 0)
+    _syscall("prlimit64", _PRLIMIT64[_MACHINE], 0, _RLIMIT_CORE, addressof(nothing), 0)
 
 
 def copy_descriptor(process: int, number: int) -> int:
@@ -216,25 +240,32 @@ def close_range(first: int, last: int = _LAST_DESCRIPTOR) -> None:
 
 
 def _has_action(action: int) -> bool:
-    word = ctypes.c_uint32(action)
+    word = _words(action)
     try:
-        _seccomp(_SECCOMP_GET_ACTION_AVAIL, 0, ctypes.addressof(word))
+        _seccomp(_SECCOMP_GET_ACTION_AVAIL, 0, addressof(word))
     except (OSError, KeyError):
         return False
     return True
 
 
 def _load(program: bytes, flags: int) -> int:
-    code = ctypes.create_string_buffer(program, len(program))
-    length = len(program) // _INSTRUCTION_SIZE
-    header = ctypes.create_string_buffer(struct.pack("HP", length, ctypes.addressof(code)))
-    return _seccomp(_SECCOMP_SET_MODE_FILTER, flags, ctypes.addressof(header))
+    code = _buffer(program)
+    header = _words(len(program) // _INSTRUCTION_SIZE, addressof(code))
+    return _seccomp(_SECCOMP_SET_MODE_FILTER, flags, addressof(header))
 
 
-def _add_rule(ruleset: int, kind: int, attributes: bytes) -> None:
-    buffer = ctypes.create_string_buffer(attributes, len(attributes))
-    address = ctypes.addressof(buffer)
+def _add_rule(ruleset: int, kind: int, attributes: Array[_Byte]) -> None:
+    address = addressof(attributes)
     _syscall("landlock_add_rule", _LANDLOCK_ADD_RULE, ruleset, kind, address, 0)
+
+
+def _words(*values: int) -> Array[_Byte]:
+    """Lay numbers out as the kernel's structures have them here: in steps of eight bytes."""
+    return _buffer(b"".join([value.to_bytes(8, "little") for value in values]))
+
+
+def _buffer(content: bytes) -> Array[_Byte]:
+    return (_Byte * len(content)).from_buffer_copy(content)
 
 
 def _prctl(name: str, option: int, value: int) -> int:
@@ -247,8 +278,8 @@ def _seccomp(operation: int, flags: int, address: int) -> int:
 
 def _syscall(name: str, number: int, *arguments: int) -> int:
     padding = (0,) * (6 - len(arguments))
-    result = int(_libc.syscall(number, *arguments, *padding))
+    result = int(_call(number, *arguments, *padding))
     if result == -1:  # only a failed call says anything about errno
-        code = ctypes.get_errno()
+        code = get_errno()
         raise OSError(code, os.strerror(code), name)
     return result

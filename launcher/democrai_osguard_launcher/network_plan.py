@@ -38,12 +38,15 @@ class NetworkPlan:
 
     def is_exact(self, rule: Rule) -> bool:
         """Tell whether what is held is what the rule says: a host and a port, and no more."""
-        return self.by_address and rule.operation == "connect" and "://" not in rule.target
+        plain = rule.operation == "connect" and "://" not in rule.target
+        return self.by_address and plain and not _is_suffix(rule)
 
     def held_by(self, rule: Rule) -> str:
         """Say what the kernel knows of this rule."""
         if self.is_exact(rule):
             return "the helper, by address and port"
+        if self.by_address and _is_suffix(rule):
+            return "the helper opens name servers and no address: nobody can list the names below"
         if self.by_address:
             return "the helper holds address and port; direction, scheme and path are the guard's"
         port = next(_endpoints((rule,))).port
@@ -51,16 +54,30 @@ class NetworkPlan:
             return f"Landlock holds port {port} for TCP, nothing holds the address"
         return "nothing holds address or port"
 
+    def notes(self) -> Iterator[str]:
+        """Say which rules open less than they say."""
+        suffixes = sorted({rule.target for rule in self.rules if _is_suffix(rule)})
+        if self.by_address and suffixes:
+            yield (
+                f"names below {', '.join(suffixes)} stay closed until each is declared or approved"
+                " by itself: the helper holds addresses, and cannot list such names"
+            )
+
     def handled(self, able: int) -> int:
-        """Leave out what rules cannot express: any port at all."""
+        """Leave out what rules cannot express: any port at all; and what the helper holds.
+
+        Landlock's ports are for good. What is approved while the command runs must be able to
+        open, and what is refused must be refused by the helper, which reports it.
+        """
+        if self.by_address:
+            return able & ~(landlock.CONNECT_TCP | landlock.CONNECT_SEND_UDP | landlock.BIND_UDP)
         if self.endpoints and not self.by_port:
-            datagrams = landlock.CONNECT_SEND_UDP | landlock.BIND_UDP if self.by_address else 0
-            return able & ~(landlock.CONNECT_TCP | datagrams)
+            return able & ~landlock.CONNECT_TCP
         return able
 
     def ports(self, able: int) -> Iterator[PortRights]:
         """Yield the ports of the rules, and of the resolver where a rule has a name."""
-        if not able:
+        if not able or self.by_address:
             return
         if self.by_port:
             wanted = {endpoint.port for endpoint in self.endpoints if endpoint.port}
@@ -69,14 +86,13 @@ class NetworkPlan:
         yield from self._datagram_ports(able)
 
     def _datagram_ports(self, able: int) -> Iterator[PortRights]:
-        ports = {_DNS} if self.has_names else set()
-        if self.by_address:  # then the helper says to whom
-            ports |= {endpoint.port for endpoint in self.endpoints if endpoint.port}
-        if not ports or not able & landlock.CONNECT_SEND_UDP:
-            return
-        for port in sorted(ports):
-            yield PortRights(port, landlock.CONNECT_SEND_UDP)
-        yield PortRights(0, landlock.BIND_UDP)  # a datagram's own port is chosen by a bind
+        if self.has_names and able & landlock.CONNECT_SEND_UDP:
+            yield PortRights(_DNS, landlock.CONNECT_SEND_UDP)
+            yield PortRights(0, landlock.BIND_UDP)  # a datagram's own port is chosen by a bind
+
+
+def _is_suffix(rule: Rule) -> bool:
+    return next(_endpoints((rule,))).host.startswith("*.")
 
 
 def _endpoints(rules: Sequence[Rule]) -> Iterator[Endpoint]:

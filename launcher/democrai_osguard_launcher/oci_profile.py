@@ -22,7 +22,7 @@ _POLICY = Path(__file__).with_name("seccomp_policy.json")
 _ARCHITECTURES = ["SCMP_ARCH_X86_64", "SCMP_ARCH_AARCH64"]
 _ALL = 0xFFFFFFFF
 # What is allowed of a call, each a list of alternatives: (argument, mask, value).
-_CONDITIONS: dict[str, list[tuple[int, int, int]]] = {
+CONDITIONS: dict[str, list[tuple[int, int, int]]] = {
     "clone": [(0, 0x7E020000, 0)],
     "memfd_create": [(1, 0x8, 0x8)],
     "personality": [(0, _ALL, 0), (0, _ALL, _ALL)],
@@ -41,7 +41,7 @@ def profile(sockets: tuple[str, ...] = ("unix",)) -> dict[str, Any]:
     plain = [call for call in _listed(policy, "allow") if not _is_judged(call)]
     judged = [
         _rule([call], "SCMP_ACT_ALLOW", conditions=[condition])
-        for call, conditions in _CONDITIONS.items()
+        for call, conditions in CONDITIONS.items()
         for condition in conditions
     ]
     opened = [
@@ -65,7 +65,7 @@ def profile(sockets: tuple[str, ...] = ("unix",)) -> dict[str, Any]:
 
 def _is_judged(call: str) -> bool:
     # Metadata is refused or brokered by the launcher; a container has a file system of its own.
-    return call in _CONDITIONS or call in {"socket", "openat2", "pidfd_getfd"}
+    return call in CONDITIONS or call in {"socket", "openat2", "pidfd_getfd"}
 
 
 def _listed(policy: dict[str, Any], section: str) -> list[str]:

@@ -94,7 +94,7 @@ def make_plan(rules: Sequence[Rule], facts: Facts) -> Plan:
         sockets=tuple(_sockets(rules, facts, network)),
         brokered=tuple(_brokered(rules, modifiable, facts)),
         missing=tuple(_missing(facts, network, rules)),
-        notes=tuple(_notes(rules, facts)),
+        notes=(*_notes(rules, facts), *network.notes()),
     )
 
 

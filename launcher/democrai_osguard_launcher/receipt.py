@@ -6,42 +6,33 @@ nothing runs. No act leaves a trace where it succeeds.
 
 from __future__ import annotations
 
-import errno
 import os
 
 from . import kernel
 from .baseline import RUNTIME_PATHS
 from .errors import NotEnforced
 from .landlock import EXECUTE, READ_DIR, WRITE_FILE
+from .name_trials import name_acts, objects_above, objects_with
 from .record import Record
+from .trial import REFUSED, Futile, allowed, refused
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from .plan import Plan
+    from .trial import Trial
 
 FORMAT = 1
 _RUNTIME = frozenset(path for path, _, _ in RUNTIME_PATHS)
 _OWN_FILE = "/proc/self/oom_score_adj"
 _UNIX, _INET, _PACKET, _STREAM = 1, 2, 17, 1
-_PROGRAMS = ("/usr/bin/true", "/usr/bin/env", "/usr/bin/id", "/usr/sbin/chroot", "/bin/busybox")
-_REFUSALS = frozenset({"EACCES", "EPERM"})
-ALLOWED, REFUSED = "allowed", "refused"
-
-
-class Trial(Record):
-    """One act, what should have come of it, and what did."""
-
-    of: str
-    act: str
-    expected: str
-    outcome: str
-
-    @property
-    def holds(self) -> bool:
-        """Tell whether the outcome is the expected one; another errno than a refusal is neither."""
-        return self.outcome in (_REFUSALS if self.expected == REFUSED else {ALLOWED})
+# First what every command may read, so that the refusal can only mean the starting.
+_PROGRAMS = (
+    "/lib/x86_64-linux-gnu/libc.so.6", "/lib/aarch64-linux-gnu/libc.so.6", "/lib64/libc.so.6",
+    "/usr/bin/true", "/usr/bin/env", "/usr/bin/id", "/usr/sbin/chroot", "/bin/busybox",
+)  # fmt: skip
+_ABI_MOVES, _ABI_SIGNALS = 2, 6
 
 
 class Candidates(Record):
@@ -51,51 +42,35 @@ class Candidates(Record):
     command: int | None  # a descriptor of the one that shall run
     folder: str | None
     file: str | None  # one that this process could write to, if nothing kept it from that
+    names: tuple[tuple[str, Futile], ...]  # what is expected of acts on names, and the acts
 
 
 def look_around(plan: Plan) -> Candidates:
-    """Choose what the forbidden acts will be tried on: something that exists and no rule opens."""
+    """Choose what the acts will be tried on: what exists, and what no rule opens or one does."""
     # None of the candidates is in the runtime's table, so that only the rest must be compared.
     own = [(path, rights) for path, rights, _ in plan.paths if path not in _RUNTIME]
-    running, listed, written = (_granted(own, right) for right in (EXECUTE, READ_DIR, WRITE_FILE))
-    present = (path for path in _PROGRAMS if os.path.exists(path))
-    program = next((path for path in present if running.isdisjoint(_above(path))), None)
+    running, listed, written = (
+        objects_with(right, own) for right in (EXECUTE, READ_DIR, WRITE_FILE)
+    )
+    present = (path for path in _PROGRAMS if os.access(path, os.X_OK))
+    program = next((path for path in present if running.isdisjoint(objects_above(path))), None)
     command = next((path for path, rights in own if rights & EXECUTE), None)
     return Candidates(
         program=_hold(program),
         command=_hold(command),
-        folder="/" if listed.isdisjoint(_above("/")) else None,
-        file=_OWN_FILE if written.isdisjoint(_above(_OWN_FILE)) else None,
+        folder="/" if listed.isdisjoint(objects_above("/")) else None,
+        file=_OWN_FILE if written.isdisjoint(objects_above(_OWN_FILE)) else None,
+        names=tuple(name_acts(own)) if plan.abi >= _ABI_MOVES else (),
     )
-
-
-def _granted(paths: list[tuple[str, int]], right: int) -> set[tuple[int, int]]:
-    """Return which objects carry the right, by device and number: links do not matter then."""
-    return {found for path, rights in paths if rights & right for found in _object(path)}
-
-
-def _above(path: str) -> set[tuple[int, int]]:
-    """Return the object and all folders that it is in."""
-    parts = os.path.realpath(path).split("/")
-    ancestors = ("/".join(parts[:end]) or "/" for end in range(1, len(parts) + 1))
-    return {found for ancestor in ancestors for found in _object(ancestor)}
-
-
-def _object(path: str) -> Iterator[tuple[int, int]]:
-    try:
-        status = os.stat(path)
-    except OSError:
-        return
-    yield status.st_dev, status.st_ino
 
 
 def _hold(path: str | None) -> int | None:
     return os.open(path, os.O_PATH | os.O_CLOEXEC) if path else None
 
 
-def attempt(plan: Plan, candidates: Candidates) -> tuple[Trial, ...]:
+def attempt(plan: Plan, candidates: Candidates, more: Iterable[Trial] = ()) -> tuple[Trial, ...]:
     """Try the acts; raise NotEnforced when one of them comes out otherwise than it must."""
-    trials = tuple(_trials(plan, candidates))
+    trials = (*_trials(plan, candidates), *more)
     for trial in trials:
         if not trial.holds:
             raise NotEnforced(
@@ -122,22 +97,39 @@ def as_document(plan: dict[str, object], trials: tuple[Trial, ...]) -> dict[str,
 def _trials(plan: Plan, candidates: Candidates) -> Iterator[Trial]:
     if plan.abi:
         yield from _file_trials(candidates)
+        yield from _execution_trials(candidates)
+        for expected, act in candidates.names:
+            yield from act.tried(expected)
+    if plan.abi >= _ABI_SIGNALS:
+        yield from _signal_trials()
     if plan.seccomp:
         yield from _call_trials(plan)
 
 
 def _file_trials(candidates: Candidates) -> Iterator[Trial]:
-    program, command, folder, file = candidates
+    folder, file = candidates.folder, candidates.file
     if folder:
-        yield _refused("read", f"listing {folder}", lambda: _open(folder, os.O_RDONLY))
-    yield _allowed("read", "reading /dev/null", lambda: _open("/dev/null", os.O_RDONLY))
+        yield refused("read", f"listing {folder}", lambda: _open(folder, os.O_RDONLY))
+    yield allowed("read", "reading /dev/null", lambda: _open("/dev/null", os.O_RDONLY))
     if file and os.path.exists(file):
-        yield _refused("modify", f"opening {file} to write", lambda: _open(file, os.O_WRONLY))
-    yield _allowed("modify", "writing to /dev/null", lambda: _open("/dev/null", os.O_WRONLY))
-    if program is not None:
-        yield from _execution(_refused, "starting a program that no rule names", program)
-    if command is not None:
-        yield from _execution(_allowed, "starting the command", command)
+        yield refused("modify", f"opening {file} to write", lambda: _open(file, os.O_WRONLY))
+    yield allowed("modify", "writing to /dev/null", lambda: _open("/dev/null", os.O_WRONLY))
+
+
+def _signal_trials() -> Iterator[Trial]:
+    outside = os.getppid()
+    if outside:  # 0 where the parent lives in a namespace that this process does not see
+        act = Futile("signals", "asking for the parent", lambda: os.kill(outside, 0), by="EPERM")
+        yield from act.tried(REFUSED)
+    yield allowed("signals", "asking for oneself", lambda: os.kill(os.getpid(), 0))
+
+
+def _execution_trials(candidates: Candidates) -> Iterator[Trial]:
+    if candidates.program is not None:
+        act = "starting a program that no rule names"
+        yield from _execution(refused, act, candidates.program)
+    if candidates.command is not None:
+        yield from _execution(allowed, "starting the command", candidates.command)
 
 
 def _execution(
@@ -149,16 +141,16 @@ def _execution(
 
 
 def _call_trials(plan: Plan) -> Iterator[Trial]:
-    yield _refused("system calls", "unshare of nothing", lambda: kernel.unshare(0))
-    yield _allowed("system calls", "no_new_privs once more", kernel.set_no_new_privs)
-    yield _refused("network", "a packet socket", lambda: _open_socket(_PACKET))
-    tcp = _allowed if "tcp" in plan.sockets else _refused
+    yield refused("system calls", "unshare of nothing", lambda: kernel.unshare(0))
+    yield allowed("system calls", "no_new_privs once more", kernel.set_no_new_privs)
+    yield refused("network", "a packet socket", lambda: _open_socket(_PACKET))
+    tcp = allowed if "tcp" in plan.sockets else refused
     yield tcp("network", "a TCP socket", lambda: _open_socket(_INET))
-    unix = _allowed if "unix" in plan.sockets else _refused
+    unix = allowed if "unix" in plan.sockets else refused
     yield unix("network", "a unix socket", lambda: _open_socket(_UNIX))
-    yield _allowed("network", "a pair of unix sockets", _open_pair)
+    yield allowed("network", "a pair of unix sockets", _open_pair)
     if "metadata" not in plan.brokered:
-        yield _refused("metadata", "changing a mode", lambda: os.fchmod(2**20, 0))
+        yield refused("metadata", "changing a mode", lambda: os.fchmod(2**20, 0))
 
 
 def _open(path: str, flags: int) -> None:
@@ -172,19 +164,3 @@ def _open_socket(family: int) -> None:
 def _open_pair() -> None:
     for end in kernel.open_socket_pair(_UNIX, _STREAM):
         os.close(end)
-
-
-def _refused(of: str, act: str, do: Callable[[], object]) -> Trial:
-    return Trial(of, act, REFUSED, _outcome(do))
-
-
-def _allowed(of: str, act: str, do: Callable[[], object]) -> Trial:
-    return Trial(of, act, ALLOWED, _outcome(do))
-
-
-def _outcome(do: Callable[[], object]) -> str:
-    try:
-        do()
-    except OSError as error:
-        return errno.errorcode.get(error.errno or 0, str(error))
-    return ALLOWED

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
 import pytest
 from approvals.postgres_server import PostgresServer, offered
+from host_features import PROBES, require
 
 from democrai_osguard.approvals import ApprovalService, open_store
 from democrai_osguard.approvals.keys import KeyFile
@@ -17,16 +17,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-_MUST_RUN = os.environ.get("OSGUARD_MUST_RUN", "").split(",")
+PROBES["postgresql"] = offered
 
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[PostgresServer]:
     """Return a running server."""
-    if not offered():
-        if "postgresql" in _MUST_RUN:
-            pytest.fail("this host must provide postgresql (OSGUARD_MUST_RUN)")
-        pytest.skip("host lacks postgresql")
+    require("postgresql")
     server = PostgresServer()
     yield server
     server.remove()

@@ -58,6 +58,20 @@ class PostgresServer:
         self._run("createdb", "-h", str(self.folder), "-U", "tests", name)
         return f"postgresql:///{name}?host={self.folder}&user=tests"
 
+    def fresh_url_in(self, folder: str) -> str:
+        """Return the URL of an empty database whose tables lie in this folder."""
+        import psycopg  # noqa: PLC0415 - an extra
+
+        place = Path(folder) / "tables"
+        place.mkdir()
+        if self._user is not None:
+            shutil.chown(place, self._user)
+        address = f"host={self.folder} user=tests"
+        with psycopg.connect(f"{address} dbname=postgres", autocommit=True) as connection:
+            connection.execute(f"CREATE TABLESPACE small LOCATION '{place}'".encode())
+            connection.execute("CREATE DATABASE small TABLESPACE small")
+        return f"postgresql:///small?host={self.folder}&user=tests"
+
     def _run(self, program: str, *arguments: str) -> None:
         folder = programs()
         assert folder is not None

@@ -79,7 +79,9 @@ def test_approving(state: Path, service: ApprovalService, scope: str) -> None:
     asked = service.register(read("/srv/data/a"))
     done = osguard(state, "requests", "approve", asked.id, "--scope", scope)
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout == f"module:notes may filesystem read /srv/data/a ({scope})\ndone\n"
+    said, how = done.stdout.splitlines()
+    assert said == f"done: module:notes may filesystem read /srv/data/a ({scope})"
+    assert how == "  to take it back: democrai-osguard approvals revoke 1"
     assert service.check(read("/srv/data/a")).code == f"{scope}_approval"
 
 
@@ -87,9 +89,16 @@ def test_widening_says_what_it_opens(state: Path, service: ApprovalService) -> N
     asked = service.register(receive("https://api.example.com/v1/x?a=b"))
     words = ("requests", "approve", asked.id, "--scope", "permanent", "--widen")
     tried = osguard(state, *words, "--dry-run")
-    assert "every path of https://api.example.com for receive, not only this URL" in tried.stdout
+    opens = "this opens every path of https://api.example.com for receive, not only this URL"
+    assert tried.stdout.splitlines() == [
+        "would store: module:notes may network receive https://api.example.com (permanent)",
+        f"  {opens}",
+        "nothing was stored",
+    ]
+    would = json.loads(osguard(state, *words, "--dry-run", "--json").stdout)
+    assert would["would_store"]["resource"]["target"] == "https://api.example.com"
     assert service.list_decisions() == []
-    osguard(state, *words)
+    assert opens in osguard(state, *words).stdout
     assert service.list_decisions()[0].rule.target == "https://api.example.com"
 
 
@@ -109,7 +118,7 @@ def test_deciding_otherwise_than_somebody_before_exits_with_1(
     words = ("requests", "approve", asked.id, "--scope", "permanent")
     done = osguard(state, *words)
     assert done.returncode == 1
-    assert "ada already decided: denied" in done.stdout
+    assert done.stdout == "nothing changed: ada already decided: denied\n"
     assert osguard(state, "requests", "deny", asked.id).returncode == 0
     assert osguard(state, *words, "--overrule").returncode == 0
     assert service.check(read("/srv/a")).code == "permanent_approval"

@@ -1,4 +1,4 @@
-"""What else the command inherits: descriptors, environment, limits, session, and the receipt."""
+"""What else the command inherits: descriptors, environment, limits, session."""
 
 from __future__ import annotations
 
@@ -12,11 +12,6 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
-from kernel.conftest import plan_for
-
-from democrai_osguard_launcher import confinement
-from democrai_osguard_launcher.errors import NotEnforced
-from democrai_osguard_launcher.options import Options
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -159,7 +154,7 @@ def test_a_supervised_command_gets_signals_and_its_end_is_passed_on(
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
         process.send_signal(number)
-        assert process.wait(10) == -number
+        assert process.wait(60) == -number
 
 
 def test_a_supervised_command_can_answer_a_signal(tmp_path: Path) -> None:
@@ -168,7 +163,7 @@ def test_a_supervised_command_can_answer_a_signal(tmp_path: Path) -> None:
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
         process.terminate()
-        assert process.wait(10) == 7
+        assert process.wait(60) == 7
         assert process.stdout.read() == "caught\n"
 
 
@@ -177,43 +172,9 @@ def test_without_its_supervisor_a_command_ends(tmp_path: Path) -> None:
         assert process.stdout is not None
         command = int(process.stdout.readline())
         process.kill()
-        process.wait(10)
-        for _ in range(100):
+        process.wait(60)
+        for _ in range(1500):
             if not os.path.exists(f"/proc/{command}"):
                 return
             time.sleep(0.02)
     pytest.fail("the command outlived its supervisor")
-
-
-def test_the_receipt_says_what_was_tried(launch: Launch, tmp_path: Path) -> None:
-    file = tmp_path / "receipt.json"
-    assert launch("--receipt", file, "--read", tmp_path, "--", "true").returncode == 0
-    document = json.loads(file.read_text())
-    assert document["kernel"]["release"] == os.uname().release
-    assert document["plan"]["level"] == "full"
-    expectations = {(trial["class"], trial["expected"]) for trial in document["tried"]}
-    assert expectations >= {
-        ("read", "refused"), ("read", "allowed"), ("modify", "refused"), ("modify", "allowed"),
-        ("network", "refused"), ("network", "allowed"), ("system calls", "refused"),
-        ("system calls", "allowed"), ("metadata", "refused"),
-    }  # fmt: skip
-
-
-def test_the_receipt_is_not_the_commands_to_write(launch: Launch, tmp_path: Path) -> None:
-    file = tmp_path / "receipt.json"
-    shell = ["sh", "-c", f"ls /proc/self/fd; echo forged > {file}"]
-    result = launch("--receipt", file, "--", *shell)
-    assert "Permission denied" in result.stderr
-    assert "forged" not in file.read_text()
-
-
-def test_a_receipt_that_cannot_be_written_runs_nothing(launch: Launch, tmp_path: Path) -> None:
-    result = launch("--receipt", tmp_path / "no/where", "--", "echo", "ran")
-    assert (result.returncode, result.stdout) == (64, "")
-
-
-def test_a_layer_that_does_not_hold_refuses_to_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The trial is made without the enforcement, as if the kernel had only pretended."""
-    monkeypatch.setattr(confinement, "enforce", lambda *_: None)
-    with pytest.raises(NotEnforced, match="listing / should be refused, and was allowed"):
-        confinement.confine(confinement.make_ready(plan_for([])), Options(), {})

@@ -170,9 +170,9 @@ def test_a_file_rule_opens_that_file_only(
 METADATA: dict[str, Act] = {
     "chmod": lambda at: (at / "file").chmod(0o777),
     "fchmod": lambda at: os.fchmod(os.open(at / "file", os.O_RDONLY), 0o777),
-    "chown": lambda at: os.chown(at / "file", 0, 0),
-    "lchown": lambda at: os.lchown(at / "link", 0, 0),
-    "fchown": lambda at: os.fchown(os.open(at / "file", os.O_RDONLY), 0, 0),
+    "chown": lambda at: os.chown(at / "file", os.getuid(), os.getgid()),
+    "lchown": lambda at: os.lchown(at / "link", os.getuid(), os.getgid()),
+    "fchown": lambda at: os.fchown(os.open(at / "file", os.O_RDONLY), os.getuid(), os.getgid()),
     "utime": lambda at: os.utime(at / "file", (1, 1)),
     "futime": lambda at: os.utime(os.open(at / "file", os.O_RDONLY), (1, 1)),
     "setxattr": lambda at: os.setxattr(at / "file", "user.x", b"x"),

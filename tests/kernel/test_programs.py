@@ -9,6 +9,7 @@ import zipfile
 from typing import TYPE_CHECKING
 
 import pytest
+from host_features import require
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,8 +29,8 @@ def on(folder: Path | str, *options: str) -> list[str]:
 def program(name: str) -> str:
     found = shutil.which(name)
     if found is None:
-        pytest.skip(f"{name} is not installed")
-    return found
+        require(name)
+    return found or name
 
 
 @pytest.fixture

@@ -102,7 +102,7 @@ def test_folder_environment_limits_and_descriptors_arrive(
 
 FAILURES: dict[str, tuple[dict[str, object], int]] = {
     "not found": ({"command": ["no-such-command"]}, 127),
-    "not executable": ({"command": ["/etc/services"]}, 126),
+    "not executable": ({"command": ["/etc/passwd"]}, 126),
     "unknown operation": (
         {"access": [{"resource_type": "filesystem", "operation": "write", "target": "/"}]},
         64,

@@ -30,12 +30,14 @@ def _documents(repo: Path) -> list[Path]:
     return [repo / name for name in tracked.split()]
 
 
+@pytest.mark.needs("git")
 def test_every_link_leads_somewhere(repo: Path) -> None:
     for document in _documents(repo):
         for target in LINK.findall(document.read_text(encoding="utf-8")):
             assert (document.parent / target).exists(), f"{document.name} links to {target}"
 
 
+@pytest.mark.needs("git")
 def test_every_place_that_is_named_exists(repo: Path) -> None:
     for document in _documents(repo):
         for place in PLACE.findall(document.read_text(encoding="utf-8")):

@@ -11,6 +11,7 @@ from root import ring
 from root.lab import PATIENCE, PORT
 
 IPPROTO_MPTCP: Final = 262
+_IPV6_CHECKSUM: Final = 7
 _ICMP_ECHO: Final = {4: 8, 6: 128}
 
 
@@ -41,9 +42,7 @@ def mptcp(address: str, port: int = PORT) -> bytes:
 def fast_open(address: str, port: int = PORT) -> bytes:
     with socket.socket(_family(address), socket.SOCK_STREAM) as talk:
         for option in (socket.SO_SNDTIMEO, socket.SO_RCVTIMEO):  # blocking, but not for ever
-            talk.setsockopt(
-                socket.SOL_SOCKET, option, struct.pack("=qq", 0, int(PATIENCE * 1_000_000))
-            )
+            talk.setsockopt(socket.SOL_SOCKET, option, struct.pack("=qq", int(PATIENCE), 0))
         talk.sendto(b"hello", socket.MSG_FASTOPEN, (address, port))
         return talk.recv(64)
 
@@ -68,6 +67,18 @@ def udp_connected(address: str, port: int = PORT) -> bytes:
         talk.connect((address, port))
         talk.send(b"hello")
         return talk.recv(64)
+
+
+def udp_mapped_connected(address: str, port: int = PORT) -> bytes:
+    with socket.socket(socket.AF_INET6, socket.SOCK_DGRAM) as talk:
+        talk.settimeout(PATIENCE)
+        talk.connect((f"::ffff:{address}", port))
+        talk.send(b"hello")
+        return talk.recv(64)
+
+
+def mptcp_mapped(address: str, port: int = PORT) -> bytes:
+    return _stream(f"::ffff:{address}", port, IPPROTO_MPTCP, socket.AF_INET6)
 
 
 def ip_options(address: str, port: int = PORT) -> bytes:
@@ -111,13 +122,15 @@ def ping(address: str, _port: int = PORT) -> bytes:
 def raw_udp(address: str, port: int = PORT) -> bytes:
     """Write the UDP header by hand, and look whether the listener answers."""
     with (
-        socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_UDP) as talk,
-        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as ear,
+        socket.socket(_family(address), socket.SOCK_RAW, socket.IPPROTO_UDP) as talk,
+        socket.socket(_family(address), socket.SOCK_DGRAM) as ear,
     ):
         ear.settimeout(PATIENCE)
         ear.bind((address, 0))
         header = struct.pack(">HHHH", ear.getsockname()[1], port, 8 + 5, 0)
         talk.bind((address, 0))
+        if talk.family == socket.AF_INET6:  # there the kernel must fill the checksum in
+            talk.setsockopt(socket.IPPROTO_IPV6, _IPV6_CHECKSUM, 6)
         talk.sendto(header + b"hello", (address, 0))
         return ear.recv(64)
 

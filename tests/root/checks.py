@@ -70,15 +70,18 @@ ROWS: Final = (
     Row("udp mapped", attempts.udp_mapped),
     Row("udp4 connected", attempts.udp_connected),
     Row("udp6 connected", attempts.udp_connected, 6),
+    Row("udp mapped connected", attempts.udp_mapped_connected),
     Row("io_uring", attempts.io_uring),
     Row("io_uring 6", attempts.io_uring, 6),
     Row("mptcp", attempts.mptcp, 4, _WHERE_NO_PROGRAM),
     Row("mptcp6", attempts.mptcp, 6, _WHERE_NO_PROGRAM),
+    Row("mptcp mapped", attempts.mptcp_mapped, 4, _WHERE_NO_PROGRAM),
     Row("icmp", attempts.icmp_raw, 4, _NEVER),
     Row("icmp6", attempts.icmp_raw, 6, _NEVER),
     Row("ping", attempts.ping, 4, _NEVER),
     Row("ping6", attempts.ping, 6, _NEVER),
     Row("raw udp", attempts.raw_udp, 4, _WHERE_NO_PROGRAM),
+    Row("raw udp6", attempts.raw_udp, 6, _WHERE_NO_PROGRAM),
     Row("ip options", attempts.ip_options, 4, _WHERE_NO_PROGRAM),
 )
 
@@ -276,8 +279,15 @@ def a_box_below(held: Held) -> list[str]:
     below = held.tree.box(f"{held.box.name}/below")
     os.mkdir(below.path)
     try:
-        wrong = _expect("below, allowed", _try(below, attempts.tcp, ALLOWED[4]), "allowed")
-        return wrong + _expect("below", _try(below, attempts.tcp, FORBIDDEN[4]), "refused")
+        return [
+            complaint
+            for version in (4, 6)
+            for attempt in (attempts.tcp, attempts.udp, attempts.io_uring)
+            for place, wanted in ((ALLOWED, "allowed"), (FORBIDDEN, "refused"))
+            for complaint in _expect(
+                f"{attempt.__name__}{version} below", _try(below, attempt, place[version]), wanted
+            )
+        ]
     finally:
         below.remove()
 
@@ -300,74 +310,109 @@ def a_box_that_nobody_prepared(held: Held) -> list[str]:
 
 def another_namespace(held: Held) -> list[str]:
     """Programs hold in every network namespace, rules only in the one that they are in."""
+    wrong = []
+    for place in ("127.0.0.1", "::1"):
+        for attempt in (attempts.tcp, attempts.udp):
+            name = f"{attempt.__name__} {place} in another namespace"
+            control = verdict(None, lambda a=attempt, p=place: a(p), _elsewhere)  # type: ignore[misc]
+            said = verdict(held.box, lambda a=attempt, p=place: a(p), _elsewhere)  # type: ignore[misc]
+            wrong += _expect(f"{name}, control", control, "allowed")
+            wrong += _expect(name, said, "refused" if held.has_programs else "allowed")
+    return wrong
 
-    def before() -> None:
-        unshare_network()
-        subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
-        listener = socket.create_server(("127.0.0.1", PORT))
-        threading.Thread(target=lambda: listener.accept()[0].send(b"ok"), daemon=True).start()
 
-    reach = "refused" if held.has_programs else "allowed"
-    control = verdict(None, lambda: attempts.tcp("127.0.0.1"), before)
-    said = verdict(held.box, lambda: attempts.tcp("127.0.0.1"), before)
-    wrong = _expect("namespace, control", control, "allowed")
-    return wrong + _expect("namespace", said, reach)
+def _elsewhere() -> None:
+    """Enter a network namespace with listeners of its own."""
+    unshare_network()
+    subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
+    for family, place in ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")):
+        stream = socket.create_server((place, PORT), family=family)
+        threading.Thread(target=lambda s=stream: s.accept()[0].send(b"ok"), daemon=True).start()
+        ear = socket.socket(family, socket.SOCK_DGRAM)
+        ear.bind((place, PORT))
+        threading.Thread(
+            target=lambda e=ear: e.sendto(b"ok", e.recvfrom(64)[1]), daemon=True
+        ).start()
+
+
+_KINDS: Final = tuple(
+    (family, kind, 4 if family is socket.AF_INET else 6)
+    for family in (socket.AF_INET, socket.AF_INET6)
+    for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM)
+)
 
 
 def a_socket_from_before(held: Held) -> list[str]:
     """A limit, stated: a socket belongs to the cgroup in which it was made, whoever uses it."""
-    talk = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    talk.settimeout(PATIENCE)
-
-    def use() -> bytes:
-        talk.sendto(b"hello", (FORBIDDEN[4], PORT))
-        return talk.recv(64)
-
-    with talk:
-        return _expect("inherited", verdict(held.box, use), "allowed")
+    wrong = []
+    for family, kind, version in _KINDS:
+        with socket.socket(family, kind) as made:
+            number, place = made.fileno(), FORBIDDEN[version]
+            said = verdict(held.box, lambda n=number, p=place: _use(n, p))  # type: ignore[misc]
+            wrong += _expect(f"{kind.name}{version} inherited", said, "allowed")
+    return wrong
 
 
 def a_socket_handed_over(held: Held) -> list[str]:
     """The same limit from the other side: what is made inside stays held outside."""
-    ours, theirs = socket.socketpair()
+    wrong = []
+    for family, kind, version in _KINDS:
+        ours, theirs = socket.socketpair()
+        name, place = f"{kind.name}{version}", FORBIDDEN[version]
 
-    def hand_out() -> bytes:
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as made:
-            socket.send_fds(theirs, [b"x"], [made.fileno()])
-        return b"ok"
+        def hand_out(family: int = family, kind: int = kind, end: socket.socket = theirs) -> bytes:
+            with socket.socket(family, kind) as made:
+                socket.send_fds(end, [b"x"], [made.fileno()])
+            return b"ok"
 
-    def hand_in() -> bytes:
-        _, (descriptor,), _, _ = socket.recv_fds(theirs, 1, 1)
-        return _use(descriptor, FORBIDDEN[4])
+        def hand_in(place: str = place, end: socket.socket = theirs) -> bytes:
+            _, (descriptor,), _, _ = socket.recv_fds(end, 1, 1)
+            return _use(descriptor, place)
 
-    with ours, theirs:
-        wrong = _expect("made inside", verdict(held.box, hand_out), "allowed")
-        _, (descriptor,), _, _ = socket.recv_fds(ours, 1, 1)
-        outside = verdict(None, lambda: _use(descriptor, FORBIDDEN[4]))
-        wrong += _expect("made inside, used outside", outside, "refused")
-        os.close(descriptor)
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as made:
-            socket.send_fds(ours, [b"x"], [made.fileno()])
-        return wrong + _expect("made outside", verdict(held.box, hand_in), "allowed")
+        with ours, theirs:
+            wrong += _expect(f"{name} made inside", verdict(held.box, hand_out), "allowed")
+            _, (given,), _, _ = socket.recv_fds(ours, 1, 1)
+            outside = verdict(None, lambda g=given, p=place: _use(g, p))  # type: ignore[misc]
+            wrong += _expect(f"{name} made inside, used outside", outside, "refused")
+            os.close(given)
+            with socket.socket(family, kind) as made:
+                socket.send_fds(ours, [b"x"], [made.fileno()])
+            wrong += _expect(f"{name} made outside", verdict(held.box, hand_in), "allowed")
+    return wrong
 
 
 def _use(descriptor: int, place: str) -> bytes:
     with socket.socket(fileno=os.dup(descriptor)) as talk:
         talk.settimeout(PATIENCE)
-        talk.sendto(b"hello", (place, PORT))
+        talk.connect((place, PORT))
+        talk.send(b"hello")
         return talk.recv(64)
 
 
 def the_same_path_again(held: Held) -> list[str]:
-    """A folder made again under an old name is another cgroup, and a stranger to the layers."""
-    old = held.box.identity()
-    spare = held.tree.new_box()
+    """A folder made again under an old name is another cgroup, and a stranger to the layers.
+
+    The rules refuse it, for it is in the instance's folder and in no box that they know. The
+    programs went with the old one; only root can make it, and the daemon notices.
+    """
+    old, spare = held.box.identity(), held.tree.new_box()
     first = spare.identity()
+    for layer in held.layers:
+        layer.prepare(spare)
+        layer.apply(spare, POLICY)
+    wrong = _expect("before", _try(spare, attempts.tcp, ALLOWED[4]), "allowed")
     spare.remove()
     os.mkdir(spare.path)
     same = spare.identity() in {first, old}
+    reach = "allowed" if held.mode == "bpf" else "refused"
+    for version in (4, 6):
+        for attempt in (attempts.tcp, attempts.udp):
+            name = f"{attempt.__name__}{version} made again"
+            wrong += _expect(name, _try(spare, attempt, ALLOWED[version]), reach)
+    for layer in held.layers:
+        layer.drop([spare])
     spare.remove()
-    return ["a new cgroup has the number of an old one"] if same else []
+    return wrong + (["a new cgroup has the number of an old one"] if same else [])
 
 
 CHECKS: Final = (

@@ -24,13 +24,19 @@ if TYPE_CHECKING:
 
 @contextlib.contextmanager
 def holding(
-    mode: str, tree: Tree, *, hooks: Sequence[Hook] = HOOKS, runner: Runner | None = None
+    mode: str,
+    tree: Tree,
+    *,
+    hooks: Sequence[Hook] = HOOKS,
+    runner: Runner | None = None,
+    report: bool = False,
 ) -> Iterator[Held]:
     """Hold a box for the time of a test; `hooks` and `runner` may leave something out."""
     layers: list[Layer] = []
     if mode in {"firewall", "both"}:
         passes = LOOPBACK if mode == "both" else ()
-        layers.append(FirewallLayer(Names("t", tree.name), passes=passes, runner=runner))
+        names = Names("t", tree.name)
+        layers.append(FirewallLayer(names, passes=passes, runner=runner, report=report))
     if mode in {"bpf", "both"}:
         layers.append(BpfLayer(hooks))
     assert [layer.reason() for layer in layers] == [""] * len(layers)

@@ -25,7 +25,7 @@ ALLOWED: Final = {4: "198.18.0.1", 6: "fd00:5::1"}
 FORBIDDEN: Final = {4: "198.18.0.2", 6: "fd00:5::2"}
 PORT: Final = 7001
 OTHER_PORT: Final = 7002
-PATIENCE: Final = 0.5  # seconds: an answer on loopback takes none of it
+PATIENCE: Final = 3.0  # seconds: an answer on loopback takes none of it, on a host with time
 _libc = ctypes.CDLL(None, use_errno=True)
 
 

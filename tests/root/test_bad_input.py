@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import random
 import socket
-import time
+import subprocess
+import sys
 from typing import TYPE_CHECKING, Final
 
 import pytest
-from root.daemons import Resident, resident
+from root.daemons import Resident, eventually, resident
 from root.lab import ALLOWED, FORBIDDEN, PORT
 
 from democrai_osguard_helper import protocol
@@ -43,6 +45,13 @@ def _endpoints(count: int) -> bytes:
     return json.dumps(document).encode()
 
 
+def _named(*names: str) -> bytes:
+    document = json.loads(_endpoints(0))
+    rule: dict[str, object] = {"port": 443, "protocol": None, "within": []}
+    document["names"] = [{"name": name, **rule} for name in names]
+    return json.dumps(document).encode()
+
+
 BAD: Final = {
     "no JSON": _framed(b"hello"),
     "not UTF-8": _framed(b'{"call":"\xff"}'),
@@ -65,8 +74,32 @@ BAD: Final = {
     "a true port": _framed(_endpoints(1).replace(b'"port": 1', b'"port": true')),
     "bits beside the prefix": _framed(_endpoints(1).replace(b"198.18.0.1", b"198.18.0.1/8")),
     "a shell in an address": _framed(_endpoints(1).replace(b"198.18.0.1", b"$(id)")),
+    "a missing name": _framed(_named("")),
+    "a name with a capital": _framed(_named("API.example.com")),
+    "a name with a dot at its end": _framed(_named("api.example.com.")),
+    "an empty label": _framed(_named("api..example.com")),
+    "a label that is too long": _framed(_named(f"{'a' * 64}.example.com")),
+    "a name that is too long": _framed(_named(".".join(["a" * 60] * 5))),
+    "a name that is not encoded": _framed(_named("bücher.example.com")),
+    "a name that is an address": _framed(_named("127.1")),
+    "a name that is a number": _framed(_named("example.0x7f")),
+    "a star in the middle": _framed(_named("api.*.example.com")),
+    "a star before one label": _framed(_named("*.com")),
+    "a name with a new line": _framed(_named("api.example.com\nflush")),
+    "too many names": _framed(_named(*["api.example.com"] * 257)),
     "a new line": _framed(_endpoints(1).replace(b"198.18.0.1", b"1.1.1.1\\nflush")),
 }
+
+
+FAIR: Final = (
+    b'{"call":"list"}',
+    b'{"call":"status"}',
+    b'{"call":"events"}',
+    b'{"call":"show","sandbox":"0123456789ab"}',
+    b'{"call":"release","sandbox":"0123456789ab"}',
+    b'{"call":"update","sandbox":"0123456789ab","endpoints":[],"names":[]}',
+    b'{"call":"revoke","sandbox":"0123456789ab","endpoints":[],"names":[]}',
+)
 
 
 @pytest.fixture
@@ -81,12 +114,14 @@ def running(daemon: Daemon) -> Iterator[Daemon]:
         assert child.does("tcp", FORBIDDEN[4], PORT) == "Operation not permitted"
 
 
-def _answers(path: str, data: bytes) -> list[dict[str, object]]:
+def _answers(path: str, data: bytes, *, ended: bool = False) -> list[dict[str, object]]:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as talk:
-        talk.settimeout(5)
+        talk.settimeout(30)
         talk.connect(path)
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             talk.sendall(data)
+        if ended:
+            talk.shutdown(socket.SHUT_WR)
         received = b""
         with contextlib.suppress(ConnectionResetError):
             while part := talk.recv(65536):
@@ -112,6 +147,46 @@ def test_a_hundred_thousand_endpoints_are_refused_by_their_length(running: Daemo
     assert answer["code"] == "protocol_violation"
 
 
+def test_what_is_nearly_right_is_answered_or_ends_the_connection(running: Daemon) -> None:
+    """Valid calls with some bytes changed, cut or doubled: the same ones in every run."""
+    dice = random.Random(6)  # noqa: S311 - not for secrets
+    for _ in range(300):
+        message = bytearray(_framed(dice.choice(FAIR)))
+        for _ in range(dice.randint(1, 4)):
+            place = dice.randrange(4, len(message))
+            message[place : place + dice.randint(0, 3)] = dice.randbytes(dice.randint(0, 3))
+        # The length in front is true half of the time; a wrong one must not hang the other end.
+        if dice.random() < 0.5:
+            message[:4] = (len(message) - 4).to_bytes(4, "big")
+        for answer in _answers(running.socket, bytes(message), ended=True):
+            assert answer["call"] in {"refused", "listed", "report", "listening", "shown"}
+    with Client(running.socket) as client:
+        assert client.list().sandboxes == ()
+
+
+def test_frames_that_never_end_take_a_bounded_amount_of_memory(running: Daemon) -> None:
+    assert running.process is not None
+    before = _resident_kib(running.process.pid)
+    part = protocol.MAX_FRAME.to_bytes(4, "big") + b"x" * (protocol.MAX_FRAME - 1)
+    talks = []
+    for _ in range(100):  # 200 MiB, where the helper keeps 32
+        talk = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        talk.settimeout(5)
+        talk.connect(running.socket)
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError, TimeoutError):
+            talk.sendall(part)
+        talks.append(talk)
+    grown = _resident_kib(running.process.pid) - before
+    for talk in talks:
+        talk.close()
+    assert grown < 100 * 1024
+
+
+def _resident_kib(pid: int) -> int:
+    with open(f"/proc/{pid}/status", encoding="ascii") as file:
+        return int(file.read().partition("VmRSS:")[2].split()[0])
+
+
 def test_clients_that_stall_or_die_half_way_delay_nobody(running: Daemon) -> None:
     stalled = []
     for part in (b"", b"\0", _framed(b'{"call":"list"}')[:-1]):
@@ -120,10 +195,12 @@ def test_clients_that_stall_or_die_half_way_delay_nobody(running: Daemon) -> Non
         talk.send(part)
         stalled.append(talk)
     stalled.pop().close()
-    begun = time.monotonic()
     with Client(running.socket) as client:
         client.status()
-    assert time.monotonic() - begun < 1
+    silent = stalled[0]  # it was there all the time, and may still speak
+    silent.settimeout(30)
+    silent.sendall(_framed(b'{"call":"list"}'))
+    assert silent.recv(4)
     for talk in stalled:
         talk.close()
 
@@ -143,9 +220,8 @@ def test_a_thousand_clients_at_once_are_served_or_turned_away(running: Daemon) -
     served = len(clients)
     for client in clients:
         client.close()
-    time.sleep(0.2)
     assert (served > 100, len(codes) > 500, set(codes)) == (True, True, {"busy"})
-    assert len(os.listdir(f"/proc/{pid}/fd")) < 100
+    assert eventually(lambda: len(os.listdir(f"/proc/{pid}/fd")) < 100)
 
 
 def test_a_full_disk_refuses_and_leaves_nothing_half_done(daemon: Daemon) -> None:
@@ -208,3 +284,32 @@ def test_a_host_without_any_layer_refuses_unless_told_otherwise(daemon: Daemon) 
     assert child.sandbox.startswith("! not_enforceable: bpf: map_create")
     with resident(daemon.socket, ONE, require="none") as told:
         assert told.does("tcp", FORBIDDEN[4], PORT) == "allowed"
+
+
+# Hide every version 2 hierarchy; where that was the only one, show one of version 1 instead.
+_VERSION_1: Final = """
+awk '/ - cgroup2 /{print $5}' /proc/self/mountinfo | sort -r | while read m; do umount -l "$m"; done
+grep -q ' - cgroup ' /proc/self/mountinfo ||
+    mount -t cgroup -o none,name=osguard-test none /sys/fs/cgroup
+exec "$@"
+"""
+
+
+def test_a_host_with_cgroup_version_1_only_is_refused_in_one_line(daemon: Daemon) -> None:
+    hidden = ("unshare", "-m", "sh", "-c", _VERSION_1, "sh")
+    module = [sys.executable, "-I", "-m", "democrai_osguard_helper", "--instance", daemon.instance]
+    places = ["--socket", daemon.socket, "--state", str(daemon.folder / "state")]
+    done = subprocess.run(
+        [*hidden, *module, *places], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.returncode == 1
+    assert done.stderr == "democrai-osguard-helper: no cgroup v2 is mounted on this host\n"
+    told = subprocess.run(
+        [*hidden, sys.executable, "-I", "-m", "democrai_osguard.cli.main", "status", "--json"],
+        capture_output=True, text=True, check=False, timeout=60,
+    )  # fmt: skip
+    facts = json.loads(told.stdout)
+    assert "v1" in json.dumps(facts)
+    assert "hybrid" not in json.dumps(facts)
+    daemon.start()  # the control: the same command where version 2 is to be seen
+    daemon.wait()

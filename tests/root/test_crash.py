@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import time
 from typing import TYPE_CHECKING, Final
 
 import pytest
-from root.daemons import Resident, eventually, resident
+from root.daemons import HELPER, Resident, eventually, resident
 from root.lab import ALLOWED, FORBIDDEN, PORT
 
 from democrai_osguard_helper.client import Client, HelperUnavailable
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.needs("bpf", "iptables", "ipset")
 ONE: Final = (Endpoint(parse_network(ALLOWED[4]), PORT),)
 MORE: Final = (*ONE, Endpoint(parse_network(ALLOWED[6]), PORT))
+PACKAGE: Final = "democrai_osguard_helper"
 STEPS: Final = (
     "firewall adopted",
     "bpf adopted",
@@ -60,14 +62,30 @@ def test_a_kill_at_any_step_opens_nothing(daemon: Daemon, step: str) -> None:
         daemon.start(die_at=step)
         _drive(daemon, child)
         assert daemon.process is not None
-        assert daemon.process.wait(10) == -9, "the step was never reached"
+        assert daemon.process.wait(60) == -9, "the step was never reached"
         daemon.start()
         daemon.wait()
-        assert child.result() == "silent"
+        assert child.weather() == "silent"
         assert child.does("tcp", ALLOWED[4], PORT) == "allowed"
         assert child.does("udp", FORBIDDEN[4], PORT) == "Operation not permitted"
     with Client(daemon.socket) as client:
         assert eventually(lambda: not client.list().sandboxes)
+
+
+def test_every_step_that_the_helper_takes_is_among_them() -> None:
+    source = "".join(path.read_text() for path in sorted((HELPER / PACKAGE).glob("*.py")))
+    named = set(re.findall(r'checkpoint\(f?"([^"]+)"\)', source))
+    layers = ("firewall", "bpf")
+    assert {step.replace("{layer.name}", name) for step in named for name in layers} == set(STEPS)
+
+
+def test_a_storm_gets_through_where_nothing_holds(daemon: Daemon) -> None:
+    """The control of the storms here: one success is enough, and it is noticed."""
+    daemon.start()
+    daemon.wait()
+    with resident(daemon.socket, ONE) as child:
+        child.begin("storm", ALLOWED[4], PORT)
+        assert child.result() == "allowed"
 
 
 def test_connections_with_an_own_listener_survive_a_restart(daemon: Daemon) -> None:

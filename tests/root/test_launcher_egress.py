@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -81,6 +82,56 @@ def test_without_the_helper_nothing_runs(running: Daemon) -> None:
     closed = launch(running.socket, options, act)
     assert closed.returncode == 125
     assert "nothing holds the address" in closed.stderr
+
+
+@pytest.mark.parametrize("name", ["None", "'0123456789ab'"])
+def test_a_launcher_that_was_not_moved_refuses_to_start(running: Daemon, name: str) -> None:
+    """As if the call to the helper were missing, or somebody else had been moved."""
+    script = f"""
+import sys
+from democrai_osguard_launcher import egress, main
+egress.confine = lambda *_: {name}
+main.run()
+"""
+    environment = {**os.environ, "DEMOCRAI_OS_HELPER_SOCKET": running.socket}
+    rule = ["--connect", f"{ALLOWED[4]}:{PORT}"]
+    done = subprocess.run(
+        [sys.executable, "-I", "-c", script, *rule, "--", "echo", "ran"],
+        env=environment, capture_output=True, text=True, check=False, timeout=60,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (125, "")
+    assert "being in the sandbox that the helper made should be allowed" in done.stderr
+
+
+def test_the_receipt_shows_an_address_that_is_refused_and_one_that_is_not(
+    running: Daemon, tmp_path: Path
+) -> None:
+    receipt = tmp_path / "receipt.json"
+    options = ["--connect", f"{ALLOWED[4]}:{PORT}", "--receipt", str(receipt)]
+    assert launch(running.socket, options, ("tcp", ALLOWED[4], PORT)).stdout == "ok\n"
+    trials = json.loads(receipt.read_text())["tried"]
+    tried = {trial["act"]: trial["outcome"] for trial in trials if trial["class"] == "network"}
+    assert tried["being in the sandbox that the helper made"] == "allowed"
+    assert tried["TCP to an address that no rule names"] == "EPERM"
+    assert tried[f"UDP towards {ALLOWED[4]}"] == "allowed"
+
+
+def test_an_address_that_is_open_and_should_not_be_refuses_to_start(running: Daemon) -> None:
+    """The helper is asked for more than the rules say: the trial finds the address open."""
+    script = """
+from democrai_osguard_launcher import egress, main
+ask = egress.confine
+egress.confine = lambda places, environment: ask([*places, ("0.0.0.0/0", None)], environment)
+main.run()
+"""
+    environment = {**os.environ, "DEMOCRAI_OS_HELPER_SOCKET": running.socket}
+    rule = ["--connect", f"{ALLOWED[4]}:{PORT}"]
+    done = subprocess.run(
+        [sys.executable, "-I", "-c", script, *rule, "--", "echo", "ran"],
+        env=environment, capture_output=True, text=True, check=False, timeout=60,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (125, "")
+    assert "TCP to an address that no rule names should be refused" in done.stderr
 
 
 def test_explain_says_what_is_exact(running: Daemon) -> None:

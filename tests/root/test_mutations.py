@@ -5,10 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 import pytest
-from root import checks
+from root import attempts, checks
 from root.holding import holding
+from root.lab import FORBIDDEN, verdict
 
+from democrai_osguard_helper import firewall_plan as plan
 from democrai_osguard_helper.bpf_hooks import HOOKS
+from democrai_osguard_helper.cgroups import Box
 from democrai_osguard_helper.commands import Commands
 
 if TYPE_CHECKING:
@@ -37,6 +40,9 @@ RULES: Final = {
 }
 
 
+NOTE: Final = ("-j SET --add-set",)  # only where rules report what they refuse
+
+
 class Forgetful(Commands):
     """Runs everything but the lines that contain all of some words, for one family."""
 
@@ -52,11 +58,11 @@ class Forgetful(Commands):
         if program != self._program:
             return text
         lines = text.splitlines(keepends=True)
-        kept = [line for line in lines if not self._matches(line)]
+        kept = [line for line in lines if not self.matches(line)]
         self.left_out += len(lines) - len(kept)
         return "".join(kept)
 
-    def _matches(self, line: str) -> bool:
+    def matches(self, line: str) -> bool:
         return not line.startswith(":") and all(word in line for word in self._words)
 
 
@@ -78,3 +84,31 @@ def test_a_missing_rule_is_noticed(rule: str, version: int, tree: Tree) -> None:
     with holding("firewall", tree, runner=runner) as held:
         assert runner.left_out
         assert check(held)
+
+
+@pytest.mark.usefixtures("network")
+@pytest.mark.needs("iptables", "ipset")
+@pytest.mark.parametrize("version", [4, 6])
+def test_the_rule_that_notes_refusals_is_noticed_too(version: int, tree: Tree) -> None:
+    for runner in (None, Forgetful(version, NOTE)):
+        with holding("firewall", tree, runner=runner, report=True) as held:
+            verdict(held.box, lambda: attempts.tcp(FORBIDDEN[version]))
+            (layer,) = held.layers
+            noted = {each.address for each in layer.attempts([held.box])[held.box.name]}
+        assert noted == ({FORBIDDEN[version]} if runner is None else set())
+
+
+@pytest.mark.parametrize("version", [4, 6])
+def test_every_rule_of_the_firewall_can_be_left_out(version: int) -> None:
+    """A rule that is added to the plan needs a check that misses it."""
+    box = Box("0123456789ab", "/x", "x/0123456789ab")
+    text = plan.whole_text(plan.Names("t", "x"), [box], version, plan.Saved(""), report=True)
+    mutants = {name: Forgetful(version, words) for name, (words, _) in RULES.items()}
+    mutants["note"] = Forgetful(version, NOTE)
+    for line in text.splitlines():
+        if line.startswith("-"):
+            assert any(mutant.matches(line) for mutant in mutants.values()), line
+
+
+def test_every_hook_can_be_left_out() -> None:
+    assert {hook.name for hook in HOOKS} == set(HOOK_NOTICED_BY)

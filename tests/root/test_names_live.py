@@ -8,6 +8,7 @@ import socket
 import struct
 import subprocess
 import threading
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -34,6 +35,7 @@ class Zone:
 
     def __init__(self) -> None:
         self.names: dict[str, list[str]] = {}
+        self.ttl = 600
         self._talk = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self._talk.bind((SERVER, 53))
         self._ended = threading.Event()
@@ -58,7 +60,7 @@ class Zone:
         known = self.names.get(".".join(labels))
         family = {1: socket.AF_INET, 28: socket.AF_INET6}[kind]
         records = [
-            struct.pack(">HHHIH", 0xC00C, kind, 1, 5, len(packed)) + packed
+            struct.pack(">HHHIH", 0xC00C, kind, 1, self.ttl, len(packed)) + packed
             for text in known or ()
             if (":" in text) is (kind == 28)
             for packed in (socket.inet_pton(family, text),)
@@ -143,6 +145,37 @@ def test_a_name_that_fails_is_reported_and_the_others_stand(daemon: Daemon, zone
         "gone.example.com: no such name",
         "*.example.com: opens resolvers only; ask for each name below it by itself",
     )
+
+
+def test_a_name_below_a_suffix_is_closed_until_it_is_asked_for_by_itself(
+    daemon: Daemon, zone: Zone
+) -> None:
+    zone.names["svc.example.com"] = [ALLOWED[4]]
+    below = NameRule("*.example.com", PORT, None, WITHIN)
+    with resident(daemon.socket, (), (below,)) as child, Client(daemon.socket) as client:
+        assert child.does("udp", SERVER, 53) == "allowed"
+        assert child.does("tcp", ALLOWED[4], PORT) == "Operation not permitted"
+        asked = NameRule("svc.example.com", PORT, None, WITHIN)
+        client.update(Update(child.sandbox, (), (below, asked)))
+        assert child.does("tcp", ALLOWED[4], PORT) == "allowed"
+
+
+def test_an_update_does_not_cut_a_connection_to_where_a_name_was(
+    daemon: Daemon, zone: Zone
+) -> None:
+    """The name has turned elsewhere and its old address is out of date, but still used."""
+    zone.names["svc.example.com"], zone.ttl = [ALLOWED[4]], 5
+    rules = (NameRule("svc.example.com", PORT, None, WITHIN),)
+    other = (Endpoint(parse_network("192.0.2.9"), PORT),)
+    with resident(daemon.socket, (), rules) as child, Client(daemon.socket) as client:
+        assert child.does("hold", ALLOWED[4], PORT) == "allowed"
+        assert child.does("tcp", FORBIDDEN[4], PORT) == "Operation not permitted"
+        zone.names["svc.example.com"] = [FORBIDDEN[4]]
+        assert eventually(lambda: child.does("tcp", FORBIDDEN[4], PORT) == "allowed", 60)
+        time.sleep(6)  # longer than an address that was not seen again stays by itself
+        assert client.update(Update(child.sandbox, other, rules)).destroyed == 0
+        assert child.does("talk", ALLOWED[4], PORT) == "allowed"
+        assert client.update(Update(child.sandbox, other, ())).destroyed == 1
 
 
 def _status(pid: str) -> dict[str, str]:

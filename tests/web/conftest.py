@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from typing import TYPE_CHECKING
 
 import pytest
+from host_features import require
 from web.serving import Serving
 
 if TYPE_CHECKING:
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
     from playwright.sync_api import BrowserContext
 
-_MUST_RUN = os.environ.get("OSGUARD_MUST_RUN", "").split(",")
 # It talks to loopback only: nothing is looked up, fetched or reported anywhere else.
 _FLAGS = (
     "--headless",
@@ -29,12 +28,6 @@ _FLAGS = (
     "--disable-dev-shm-usage",
     "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
 )
-
-
-def _lacking(feature: str) -> None:
-    if feature in _MUST_RUN:
-        pytest.fail(f"this host must provide {feature} (OSGUARD_MUST_RUN)")
-    pytest.skip(f"host lacks {feature}")
 
 
 @pytest.fixture
@@ -51,18 +44,13 @@ def serving(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Serving
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrowserContext]:
     """Return Debian's Chromium with a fresh profile."""
-    program = shutil.which("chromium")
-    try:
-        from playwright.sync_api import sync_playwright  # noqa: PLC0415 - for these tests only
-    except ImportError:
-        program = None
-    if program is None:
-        _lacking("chromium")
-        return
+    require("chromium")
+    from playwright.sync_api import sync_playwright  # noqa: PLC0415 - for these tests only
+
     with sync_playwright() as playwright:
         context = playwright.chromium.launch_persistent_context(
             str(tmp_path_factory.mktemp("profile")),
-            executable_path=program,
+            executable_path=shutil.which("chromium"),
             args=list(_FLAGS),
             viewport={"width": 1100, "height": 900},
         )

@@ -6,6 +6,7 @@ import contextlib
 import os
 import re
 import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 from approvals.command import COMMAND
@@ -79,6 +80,25 @@ class Serving:
             chain=(_MODULE, _TOOL),
             resume=Resume("notes.resume", {"password": SECRET}) if resume else None,
         )
+
+    @contextlib.contextmanager
+    def launched(self, subject: str) -> Iterator[None]:
+        """Run a process under the launcher until it is confined."""
+        process = subprocess.Popen(
+            [
+                *(sys.executable, "-I", "-m", "democrai_osguard_launcher", "--subject", subject),
+                *("--read", "/", "--execute", "/", "--", "sh", "-c", "echo up; exec sleep 600"),
+            ],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "up\n"
+            yield
+        finally:
+            process.kill()
+            process.communicate()
 
     @contextlib.contextmanager
     def sandboxed(self, engine: str) -> Iterator[None]:

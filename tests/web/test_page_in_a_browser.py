@@ -34,7 +34,7 @@ def page(browser: BrowserContext, serving: Serving) -> Iterator[Page]:
         "console",
         lambda message: complaints.append(message.text) if message.type == "error" else None,
     )
-    opened.set_default_timeout(8000)
+    opened.set_default_timeout(60_000)
     opened.goto(serving.link)
     opened.wait_for_url(f"{serving.origin}/")
     opened.wait_for_selector(".live.on")
@@ -53,7 +53,7 @@ def card(page: Page, request_id: str) -> str:
 
 def cards(page: Page, count: int) -> None:
     """Wait until so many are shown. The page's policy lets nobody ask it by script text."""
-    until = time.monotonic() + 8
+    until = time.monotonic() + 60
     while page.locator(".card").count() != count:
         assert time.monotonic() < until, page.locator(".card").count()
         page.wait_for_timeout(10)
@@ -200,10 +200,29 @@ def test_history_and_refusals_are_shown(page: Page, serving: Serving) -> None:
     assert serving.service.list_decisions() == []
 
 
-def test_a_running_sandbox_is_shown(page: Page, serving: Serving) -> None:
+def test_a_running_sandbox_is_shown_with_whose_word_that_is(page: Page, serving: Serving) -> None:
     with serving.sandboxed("whisper"):
         serving.ask("/srv/a")
-        page.wait_for_selector("#sandboxes:has-text('engine:whisper')")
+        row = page.wait_for_selector("#sandboxes .row:has-text('engine:whisper')")
+        assert row is not None
+        assert "unverified" in row.inner_text()
+        assert "only says that it is a sandbox" in row.inner_text()
+
+
+@pytest.mark.needs("landlock", "seccomp")
+def test_a_launched_sandbox_is_shown_as_confined_with_what_it_was_refused(
+    page: Page, serving: Serving
+) -> None:
+    with serving.launched("tool:notes.reader"):
+        for _ in range(3):
+            serving.service.check(serving.request("/srv/refused"))
+        serving.service.journal.flush()
+        serving.ask("/srv/a")
+        row = page.wait_for_selector("#sandboxes .row:has-text('refused 3 times lately')")
+        assert row is not None
+        assert "confined" in row.inner_text()
+        page.click("#refusals-box summary")
+        page.wait_for_selector("#refusals:has-text('Filesystem read')")
 
 
 def test_hostile_targets_are_only_text(page: Page, serving: Serving) -> None:

@@ -12,7 +12,7 @@ from types import CodeType, FrameType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from democrai_osguard.guard.sealed import core
-from democrai_osguard.guard.sealed.answers import ASK, PROTECTED, refusal
+from democrai_osguard.guard.sealed.answers import ASK, NOTE, PROTECTED, refusal
 from democrai_osguard.guard.sealed.core import STATES, VAR, State, current
 from democrai_osguard.guard.sealed.imports import NEVER, SENSITIVE, opened
 from democrai_osguard.guard.sealed.integrity import repair
@@ -190,6 +190,9 @@ def bypass(frame: FrameType) -> object:
     caller = _opener(frame)
     if caller is None or not caller.f_code.co_filename.startswith(RUNTIME_FILES[0]):
         return refusal(around, "sandbox_guard_denied", None, "process_guard_bypass_context")
+    if NOTE:  # what cannot be written down is not opened
+        place = f"{caller.f_code.co_filename}:{caller.f_lineno}"
+        core.unguarded(around, NOTE[1], info_of(around), place)
     state = SimpleNamespace(**vars(around))
     state.bypass, state.token = True, core.new_token()
     return _open(state, caller)
@@ -252,12 +255,13 @@ def protect(prefix: str) -> Warning | None:
     return None
 
 
-def use_approvals(asker: Any) -> Warning | None:  # noqa: ANN401
-    """Change who answers about approvals, unless guarded code asks for it."""
+def use_approvals(asker: Any, notes: tuple[Any, ...]) -> Warning | None:  # noqa: ANN401
+    """Change who answers about approvals and who keeps notes, unless guarded code asks for it."""
     state = current()
     if state is not None:
         return refusal(state, "sandbox_guard_denied", None, "use_approvals")
     ASK.clear()
+    NOTE[:] = notes
     if asker is not None:
         ASK.append(asker)
     return None

@@ -9,16 +9,18 @@ from __future__ import annotations
 from posix import fspath
 from typing import TYPE_CHECKING, Any
 
-from democrai_osguard.guard.sealed.core import MISSING, State, unguarded
+from democrai_osguard.guard.sealed.core import CLOSED, MISSING, State, current, unguarded
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 # The approval service, as a public function behind plain values; empty where there is none.
 ASK: list[Callable[..., Any]] = []
+NOTE: list[Callable[..., Any]] = []  # who writes refusals and bypasses down, likewise
 PROTECTED: list[tuple[str, ...]] = [()]  # prefixes of files that no rule opens
 _NEVER = ("/proc/self/mem", "/proc/self/task/", "/proc/kcore", "/proc/kmsg", "/dev/mem")
 _ROOM = 16_384
+_REFUSAL_FIELDS = 7
 
 
 def covered(roots: frozenset[str], path: str) -> bool:
@@ -34,6 +36,17 @@ def covered(roots: frozenset[str], path: str) -> bool:
 def refusal(state: State, code: str, operation: str | None, target: str, why: str = "") -> Warning:
     """Return a refusal as plain values; outside it becomes an exception of its own type."""
     return Warning(code, state.kind, state.subject, operation, target, state.chain, why)
+
+
+def noted(answer: Any) -> Any:  # noqa: ANN401
+    """Return what is handed out; where it is a refusal, it is written down first."""
+    if NOTE and type(answer) is Warning and len(answer.args) == _REFUSAL_FIELDS:
+        state = current() or CLOSED
+        try:
+            unguarded(state, NOTE[0], answer.args, state.identity)
+        except Exception:  # noqa: BLE001 - it stays refused, whatever becomes of the note
+            return answer
+    return answer
 
 
 def about_path(state: State, operation: str, path: str) -> Warning | None:

@@ -31,6 +31,7 @@ MARKED: dict[str, LockType] = {}  # files whose code was loaded under a guard
 WATCH: list[bool] = []  # filled while any of the three above has something to look for
 EXPECTED: dict[int, bool] = {}  # threads in which `here` is about to look
 HERE: list[CodeType] = []  # the code of `here`, from installation on
+UNGUARDED: list[CodeType] = []  # and of `unguarded`
 HANDLE_RUN: list[CodeType] = []  # asyncio's frame that runs a callback in its own context
 TRUSTED_ROOTS: list[tuple[str, ...]] = [()]
 
@@ -124,8 +125,8 @@ def marked_on_stack() -> State | None:
     """Return the state under which code among the nearest frames was loaded."""
     frame = here()
     for _ in range(_MARKED_DEPTH):
-        if frame is None or not MARKED:
-            return None
+        if frame is None or not MARKED or frame.f_code is UNGUARDED[0]:
+            return None  # what is beneath our own call asked for it, and does not do it
         token = MARKED.get(frame.f_code.co_filename)
         if token is not None:
             return state_of(token)
@@ -168,12 +169,18 @@ def watch() -> None:
     WATCH[:] = [True] if MARKED or BUSY_THREADS or LOOP_THREADS else []
 
 
-def shielded(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the function with its exceptions handed out as values, without our frames."""
+def shielded(
+    function: Callable[..., Any], noted: Callable[[Any], Any] = lambda answer: answer
+) -> Callable[..., Any]:
+    """Return the function with its exceptions handed out as values, without our frames.
+
+    A refusal goes through `noted` on its way out.
+    """
 
     def call(*args: Any) -> Any:  # noqa: ANN401
         try:
-            return function(*args)
+            answer = function(*args)
+            return noted(answer) if type(answer) is Warning else answer
         except BaseException as error:  # noqa: BLE001 - handed on without our frames
             error.__traceback__ = error.__context__ = error.__cause__ = None
             return error

@@ -13,10 +13,10 @@ from typing import Any
 from democrai_osguard.guard.sealed.core import State, current
 from democrai_osguard.guard.sealed.opening import (
     PASSES,
-    bare,
     beside,
     check,
     exact,
+    handed_out,
     keep,
     known,
     pinned,
@@ -61,9 +61,9 @@ def _judged_call(  # noqa: PLR0913, PLR0917 - the call's own parameters
     except OSError as error:
         if error.filename is not None and pins:
             error.filename = _argument(args, kwargs, touches[0][1], touches[0][2])
-        return bare(error, state)
+        return handed_out(error, state)
     except BaseException as error:  # noqa: BLE001 - handed on without our frames
-        return bare(error, state)
+        return handed_out(error, state)
     finally:
         for pin in pins:
             close(pin)
@@ -183,6 +183,6 @@ def listing(path: Any) -> object:  # noqa: ANN401
         PASSES[ident] = "os.scandir", False
         return (scandir(path),)
     except BaseException as error:  # noqa: BLE001 - handed on without our frames
-        return bare(error, state)
+        return handed_out(error, state)
     finally:
         PASSES.pop(ident, None)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from democrai_osguard.guard.sealed import environment, events, imports, network, processes
 from democrai_osguard.guard.sealed.activation import RUNTIME_FILES
-from democrai_osguard.guard.sealed.answers import refusal
+from democrai_osguard.guard.sealed.answers import noted, refusal
 from democrai_osguard.guard.sealed.core import (
     State,
     current,
@@ -50,9 +50,11 @@ def judge(event: str, args: Args) -> Warning | None:
         if is_own_look(args[0]):
             return None
     elif event == "object.__getattr__" and args[1] not in FRAME_ATTRIBUTES:
-        return _protected_function(args) if args[1] in FUNCTION_ATTRIBUTES else None
+        answer = _protected_function(args) if args[1] in FUNCTION_ATTRIBUTES else None
+        return answer if answer is None else noted(answer)
     state = current()
-    return None if state is None else JUDGES[event](state, args)
+    answer = None if state is None else JUDGES[event](state, args)
+    return answer if answer is None else noted(answer)
 
 
 def _has_passed(event: str, args: Args) -> bool:

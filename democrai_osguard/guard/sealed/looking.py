@@ -9,7 +9,7 @@ from typing import Any
 
 from democrai_osguard.guard.sealed.answers import about_path
 from democrai_osguard.guard.sealed.core import MISSING, WATCH, State, current, get
-from democrai_osguard.guard.sealed.opening import bare, beside, check, exact, keep, known
+from democrai_osguard.guard.sealed.opening import beside, check, exact, handed_out, keep, known
 from democrai_osguard.guard.sealed.paths import CHANGES, absolute, near, resolve
 
 _ROOM = 8192
@@ -31,7 +31,7 @@ def quick_stat(path: Any) -> object:  # noqa: ANN401
             return _first_stat(state, path)
         return _judged_stat(state, path, None, True, False)  # noqa: FBT003 - by position, as the door takes it
     except BaseException as error:  # noqa: BLE001 - handed on without our frames
-        return bare(error, state)
+        return handed_out(error, state)
 
 
 def _first_stat(state: State, path: str) -> object:
@@ -64,7 +64,7 @@ def stat_call(path: Any, dir_fd: Any, follow: Any, library: bool) -> object:  # 
             return _judged_lstat(state, path)
         return _judged_stat(state, path, dir_fd, bool(follow), library)
     except BaseException as error:  # noqa: BLE001 - handed on without our frames
-        return bare(error, state)
+        return handed_out(error, state)
 
 
 def _judged_lstat(state: State, path: str) -> object:
@@ -107,7 +107,7 @@ def access_call(path: Any, mode: Any, named: Any, library: bool) -> object:  # n
             check(state, ("read",), resolve(absolute(given)))
         return os_access(path, mode, **named)
     except BaseException as error:  # noqa: BLE001 - handed on without our frames
-        return bare(error, state)
+        return handed_out(error, state)
 
 
 def real_path(path: str | bytes) -> object:

@@ -15,7 +15,7 @@ from stat import S_ISLNK, S_ISREG
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from democrai_osguard.guard.sealed.answers import about_path, refusal
+from democrai_osguard.guard.sealed.answers import about_path, noted, refusal
 from democrai_osguard.guard.sealed.core import MISSING, WATCH, State, current, get
 from democrai_osguard.guard.sealed.paths import CHANGES, MOVES, absolute, resolve
 
@@ -53,7 +53,7 @@ def builtin_open(file: Any, mode: Any, rest: Any, closefd: Any, opener: Any) -> 
             return _open_to_read(state, file, mode, rest)
         return _open_to_write(state, file, mode, rest)
     except BaseException as error:  # noqa: BLE001 - handed on without our frames
-        return bare(error, state)
+        return handed_out(error, state)
 
 
 def _open_to_read(state: State, file: str | bytes, mode: str, rest: tuple[Any, ...]) -> object:
@@ -136,7 +136,7 @@ def os_open_call(path: Any, flags: Any, mode: Any, dir_fd: Any, library: bool) -
             path = beside(state, path, dir_fd, library=library)
         return open_judged(state, path, flags, mode)
     except BaseException as error:  # noqa: BLE001 - handed on without our frames
-        return bare(error, state)
+        return handed_out(error, state)
 
 
 def _open_known(state: State, path: str, flags: int, mode: int) -> int:
@@ -291,6 +291,11 @@ def beside(state: State, path: str | bytes, dir_fd: int, *, library: bool) -> st
     if text.startswith("/"):
         return path
     return f"{readlink(f'/proc/self/fd/{dir_fd}')}/{text}"
+
+
+def handed_out(error: BaseException, state: State) -> BaseException:
+    """Return an exception as `bare` does; a refusal is written down on its way out."""
+    return noted(bare(error, state))  # type: ignore[no-any-return] # what goes in
 
 
 def bare(error: BaseException, state: State) -> BaseException:

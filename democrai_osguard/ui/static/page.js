@@ -133,15 +133,25 @@ function historyRow(each) {
   return row(each.act.replace("_", " "), each.act, safe(each.words), each.at, now(), undo);
 }
 
+// On whose word a sandbox is listed: a process can say anything about itself.
+const KNOWN = {
+  helper: ["held", "named by the helper", "session"],
+  kernel: ["confined", "held by the kernel; the name is its own word", "once"],
+  itself: ["unverified", "only says that it is a sandbox; the kernel does not confine it", "denied"],
+};
+
 function sandboxRow(each) {
-  const refused = state.refusals.filter((refusal) => refusal.subject === each.subject).length;
-  const words = element("span", "", element("b", "", safe(each.subject)), " ", safe(each.command, "target"));
-  if (refused) words.append(` refused ${refused} time${refused === 1 ? "" : "s"} lately`);
-  return row(`pid ${each.pid}`, "once", words, null, now());
+  const [tag, why, tagClass] = KNOWN[each.known_from];
+  const refused = state.refusals.reduce((sum, refusal) => sum + (refusal.subject === each.subject ? refusal.count : 0), 0);
+  const words = element("span", "", element("b", "", safe(each.subject)), ` pid ${each.pid} `, safe(each.command, "target"));
+  words.append(element("span", "word", ` ${why}`));
+  if (refused) words.append(`, its subject refused ${refused} time${refused === 1 ? "" : "s"} lately`);
+  return row(tag, tagClass, words, null, now());
 }
 
 function refusalRow(each) {
-  const words = element("span", "", element("b", "", safe(each.subject)), ` ${plain(each.resource_type)} ${plain(each.operation)} `, safe(each.target, "target"));
+  const words = element("span", "", element("b", "", safe(each.subject)), ` ${plain(each.what)} `, safe(each.target, "target"));
+  if (each.count > 1) words.append(` ${each.count} times`);
   return row(each.code === "denied" ? "denied" : "not allowed", each.code === "denied" ? "denied" : "once", words, each.at, now());
 }
 

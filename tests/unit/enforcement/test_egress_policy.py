@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from democrai_osguard import Rule, Subject
@@ -40,3 +42,10 @@ def test_without_a_helper_the_caller_is_told(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv("DEMOCRAI_OS_HELPER_SOCKET", "/nonexistent/helper.sock")
     with pytest.raises(NotConfined, match="egress_not_enforced"):
         confine_this_process([], Subject.parse("core:core"))
+
+
+def test_without_its_store_no_process_is_confined_and_none_is_left() -> None:
+    with pytest.raises(NotConfined, match="follows the approvals"):
+        confine_this_process([], Subject.parse("core:core"), approvals="sqlite://nowhere")
+    with pytest.raises(ChildProcessError):
+        os.waitpid(-1, os.WNOHANG)

@@ -12,7 +12,7 @@ from democrai_osguard_helper.endpoints import Endpoint, NameRule, parse_network
 from democrai_osguard_helper.fields import ProtocolViolation
 from democrai_osguard_helper.journal import Journal, JournalFailed
 from democrai_osguard_helper.protocol import Subject
-from democrai_osguard_helper.records import Cover, Record
+from democrai_osguard_helper.records import Asked, Cover, Record
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -26,16 +26,20 @@ RECORD = Record(
     endpoints=(Endpoint(parse_network("192.0.2.0/24"), 443, "tcp"),),
     names=(NameRule("a.example.com", None, None, (parse_network("10.0.0.0/8"),)),),
     addresses=(Endpoint(parse_network("2001:db8::1")),),
-    released=False,
+    since=1_700_000_000,
 )
 
 
-def test_a_record_survives(tmp_path: Path) -> None:
+CHANGED = RECORD.with_policy((), (), ())
+
+
+@pytest.mark.parametrize("record", [RECORD, CHANGED])
+def test_a_record_survives(tmp_path: Path, record: Record) -> None:
     journal = Journal(str(tmp_path / "state"))
-    journal.save(RECORD)
+    journal.save(record)
     journal.close()
     again = Journal(str(tmp_path / "state"))
-    assert dict(again.load()) == {RECORD.name: RECORD}
+    assert dict(again.load()) == {RECORD.name: record}
     again.forget(RECORD.name)
     assert dict(again.load()) == {}
     again.close()
@@ -80,7 +84,7 @@ def test_no_bytes_are_taken_for_a_record(payload: bytes) -> None:
 
 
 def test_a_record_of_another_version_is_not_guessed_at() -> None:
-    payload = records.dump(RECORD).replace(b'"version":1', b'"version":2')
+    payload = records.dump(RECORD).replace(b'"version":2', b'"version":3')
     with pytest.raises(ProtocolViolation, match="another version"):
         records.parse(payload)
 
@@ -99,3 +103,10 @@ def test_a_record_of_another_version_is_not_guessed_at() -> None:
 def test_a_policy_covers_what_it_names(address: str, port: int, word: str, covered: bool) -> None:
     packed = parse_network(address).packed
     assert Cover(RECORD.policy()).covers(packed, port, word) is covered
+
+
+def test_a_record_remembers_what_its_sandbox_was_made_with() -> None:
+    first = Asked(RECORD.endpoints, RECORD.names)
+    assert RECORD.asked() == CHANGED.asked() == first
+    assert CHANGED.with_policy(RECORD.endpoints, (), ()).asked() == first
+    assert CHANGED.with_policy(RECORD.endpoints, RECORD.names, RECORD.addresses) == RECORD

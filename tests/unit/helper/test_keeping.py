@@ -218,7 +218,8 @@ def test_what_is_repaired_in_time_runs_again(world: World) -> None:
 
 def test_a_refused_attempt_becomes_an_event_of_its_owner(world: World) -> None:
     record = world.confine()
-    world.layers[0].tried[record.name] = (Attempt("192.0.2.9", 80, "tcp", 3),)
+    trial = Attempt("255.255.255.255", 80, "tcp", 1)  # the launcher's own, and no question
+    world.layers[0].tried[record.name] = (Attempt("192.0.2.9", 80, "tcp", 3), trial)
     world.upkeep.report()
     assert world.heard == [
         (

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from democrai_osguard_helper.endpoints import Endpoint, NameRule, parse_network
-from democrai_osguard_helper.names import MAX_TTL, MIN_TTL, Answer, NameBook, inside
+from democrai_osguard_helper.names import ANY_NAME, MAX_TTL, MIN_TTL, Answer, NameBook, inside
 
 PUBLIC = parse_network("93.184.216.34")
 OTHER = parse_network("93.184.216.35")
@@ -115,8 +115,11 @@ def test_a_name_turns_to_an_inner_address_only_where_its_rule_names_the_range(
     assert book.failures([named]) == ()
 
 
-def test_a_wildcard_opens_nothing_and_says_so(book: NameBook) -> None:
+def test_a_wildcard_opens_name_servers_only_and_says_so(book: NameBook) -> None:
     rule = NameRule("*.example.com", 443)
-    assert (book.unknown([rule]), book.addresses([rule])) == ((), ())
+    assert (book.unknown([rule]), book.addresses([rule])) == ((ANY_NAME,), ())
+    book.resolvers = (parse_network("192.0.2.53"),)
+    assert book.unknown([rule]) == ()
+    assert book.addresses([rule]) == (Endpoint(parse_network("192.0.2.53"), 53, None),)
     (text,) = book.failures([rule])
     assert text.startswith("*.example.com: opens resolvers only")

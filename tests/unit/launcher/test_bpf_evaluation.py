@@ -8,7 +8,8 @@ import os
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from unit.launcher.test_launcher_bpf import MACHINES, run
+from unit.launcher.bpf_machine import run
+from unit.launcher.test_launcher_bpf import MACHINES
 
 from democrai_osguard_launcher import bpf, seccomp
 from democrai_osguard_launcher.bpf_evaluation import Evaluation, refusal

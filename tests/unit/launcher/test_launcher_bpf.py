@@ -5,19 +5,16 @@ from __future__ import annotations
 import errno
 import json
 import runpy
-import struct
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from unit.launcher.bpf_machine import run
 
-from democrai_osguard_launcher import bpf, oci_profile, seccomp
+from democrai_osguard_launcher import bpf, seccomp
 from democrai_osguard_launcher.brokered import HANDLERS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 ALLOW, KILL = bpf.ALLOW, bpf.KILL_PROCESS
 EPERM, EACCES = (bpf.errno_action(code) for code in (errno.EPERM, errno.EACCES))
@@ -25,35 +22,6 @@ ENOSYS = bpf.errno_action(errno.ENOSYS)
 MACHINES = tuple(seccomp.ARCHITECTURES)
 POLICY_FILE = Path(seccomp.__file__).with_name("seccomp_policy.json")
 REGISTER = st.integers(min_value=0, max_value=2**64 - 1)
-
-
-def run(program: bytes, number: int, *arguments: int, architecture: int) -> int:
-    """Interpret classic BPF over the data of one system call."""
-    values = (*arguments, *(0,) * (6 - len(arguments)))
-    data = struct.pack("<IIQ6Q", number, architecture, 0, *values)
-    code = list(struct.iter_unpack("<HBBI", program))
-    accumulator = place = 0
-    while True:
-        operation, if_true, if_false, operand = code[place]
-        place += 1
-        if operation == 0x20:
-            (accumulator,) = struct.unpack_from("<I", data, operand)
-        elif operation == 0x54:
-            accumulator &= operand
-        elif operation == 0x05:  # the one jump that takes its distance from the operand
-            place += operand
-        elif operation == 0x06:
-            return int(operand)
-        else:
-            place += if_true if JUMPS[operation](accumulator, operand) else if_false
-
-
-JUMPS: dict[int, Callable[[int, int], bool]] = {
-    0x15: lambda a, k: a == k,
-    0x25: lambda a, k: a > k,
-    0x35: lambda a, k: a >= k,
-    0x45: lambda a, k: a & k != 0,
-}
 
 
 def arguments_verdict(
@@ -253,35 +221,3 @@ def test_the_checked_in_programs_are_what_the_builder_builds(repo: Path) -> None
     builder = runpy.run_path(str(repo / "launcher/build_seccomp.py"))
     for machine in MACHINES:
         assert builder["build"](machine, policy()) == seccomp.call_program(machine)
-
-
-def oci_verdict(document: dict[str, Any], call: str, *arguments: int) -> str:
-    values = (*arguments, *(0,) * (6 - len(arguments)))
-    for rule in document["syscalls"]:
-        if call in rule["names"] and all(
-            values[test["index"]] & test["value"] == test["valueTwo"]
-            for test in rule.get("args", ())
-        ):
-            return str(rule["action"])
-    return str(document["defaultAction"])
-
-
-@given(
-    call=st.sampled_from(["clone", "memfd_create", "personality", "sendto", "prlimit64", "socket"]),
-    arguments=st.tuples(*[st.integers(0, 20) | st.integers(0, 2**32 - 1)] * 5),
-)
-def test_the_profile_for_containers_allows_what_the_program_allows(
-    call: str, arguments: tuple[int, ...]
-) -> None:
-    sockets = ("unix", "tcp")
-    expected = arguments_verdict("x86_64", call, *arguments, sockets=sockets)
-    verdict = oci_verdict(oci_profile.profile(sockets), call, *arguments)
-    assert (verdict == "SCMP_ACT_ALLOW") == (expected == ALLOW)
-
-
-def test_the_profile_for_containers_has_every_call_once() -> None:
-    document = oci_profile.profile()
-    plain = [call for rule in document["syscalls"] if "args" not in rule for call in rule["names"]]
-    assert len(plain) == len(set(plain))
-    assert {"ptrace", "mount", "reboot", "read"} <= set(plain)
-    assert {"clone3", "openat2", "socket"}.isdisjoint(plain)

@@ -12,16 +12,16 @@ import democrai_osguard_launcher
 
 PACKAGES = str(Path(democrai_osguard_launcher.__file__).parent.parent)
 HEAVY = {
-    "argparse", "asyncio", "collections", "dataclasses", "democrai_osguard", "enum", "functools",
-    "json", "logging", "pathlib", "re", "subprocess", "typing",
+    "argparse", "asyncio", "collections", "ctypes", "dataclasses", "democrai_osguard", "enum",
+    "functools", "json", "logging", "pathlib", "re", "struct", "subprocess", "typing",
 }  # fmt: skip
 NEVER_LOADS = {
     "democrai_osguard_launcher.main": HEAVY,
     "democrai_osguard_launcher.confinement": HEAVY,
-    "democrai_osguard_launcher.supervision": HEAVY,
-    "democrai_osguard_launcher.plan": HEAVY | {"ctypes"},
+    "democrai_osguard_launcher.supervision": HEAVY - {"struct"},
+    "democrai_osguard_launcher.plan": HEAVY | {"_ctypes"},
 }
-MOST_MODULES = 31
+MOST_MODULES = 28
 
 
 def loaded_by(module: str) -> set[str]:

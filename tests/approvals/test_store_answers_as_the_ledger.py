@@ -1,10 +1,10 @@
-"""The store finds by key what the ledger in memory finds by walking: the same, always."""
+"""Each store finds by key what the ledger in memory finds by walking: the same, always."""
 
 from __future__ import annotations
 
-import tempfile
 from typing import TYPE_CHECKING
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from unit.policy.generated import Asked, asked
@@ -16,7 +16,9 @@ from democrai_osguard.policy.ledger import Ledger
 from democrai_osguard.policy.ruleset import RuleSet
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
+
+    from approvals.postgres_server import PostgresServer
 
     from democrai_osguard.policy.ledger import Verdicts
 
@@ -61,21 +63,28 @@ requests = st.lists(
 )
 
 
+@pytest.fixture(scope="module", params=["sqlite", "postgresql"])
+def shared(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[ApprovalService]:
+    """Return one service for all examples, on each kind of store in turn."""
+    url = f"sqlite://{tmp_path_factory.mktemp('ledger')}/store/s"
+    if request.param == "postgresql":
+        server: PostgresServer = request.getfixturevalue("postgres")
+        url = server.fresh_url()
+    made = ApprovalService(open_store(url))
+    yield made
+    made.close()
+
+
 @settings(max_examples=150, deadline=None)
 @given(decisions, requests)
 def test_the_store_answers_as_the_ledger_does(
-    made: list[Identity], asked_for: list[AccessRequest]
+    shared: ApprovalService, made: list[Identity], asked_for: list[AccessRequest]
 ) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        service = ApprovalService(open_store(f"sqlite://{folder}/s/store"))
-        compare_with_ledger(service, made, asked_for)
-        service.close()
-
-
-def compare_with_ledger(
-    service: ApprovalService, made: list[Identity], asked_for: list[AccessRequest]
-) -> None:
-    """Record the decisions; fail unless every answer is the ledger's."""
+    service = shared
+    for standing in service.list_decisions():
+        service.store.revoke(standing.id, "tests", 0.0, lambda _: None)
     for decision in made:
         service.record(decision, OPERATOR)
     ledger = Ledger(tuple(made))

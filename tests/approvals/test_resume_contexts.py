@@ -1,10 +1,9 @@
-"""Resume contexts: sealed, bound to their request, run once and as the requester."""
+"""Resume contexts on both stores: sealed, bound to their request, run once, as the requester."""
 
 from __future__ import annotations
 
 import logging
-import os
-import sqlite3
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,33 +16,19 @@ from democrai_osguard.approvals import (
     Resume,
     ResumeCall,
     ResumeFailed,
-    open_store,
     rotate_keys,
     run_resumes,
 )
 from democrai_osguard.approvals.keys import KeyFile
+from democrai_osguard.approvals.sql_store import SqlStore
 from democrai_osguard.approvals.vault import CONTEXT_LIMIT, Vault
-from democrai_osguard.audit import AuditLog
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
 SECRET = "hunter2-in-the-context"  # noqa: S105 - what must never show
 RESUME = Resume("system.resume_import", {"password": SECRET})
 ORIGIN = Origin(21, None, "sess-1", "task-123")
-
-
-@pytest.fixture
-def service(tmp_path: Path) -> Iterator[ApprovalService]:
-    """Return a service with a vault and an audit log."""
-    made = ApprovalService(
-        open_store(f"sqlite://{tmp_path}/store/s"),
-        vault=Vault(KeyFile(f"{tmp_path}/keys/resume.keys")),
-        audit=AuditLog(f"{tmp_path}/audit"),
-    )
-    yield made
-    made.close()
 
 
 @pytest.fixture
@@ -133,22 +118,13 @@ def test_an_unknown_action_is_left_to_those_who_know_it(
     assert len(run_resumes(service, {RESUME.action: calls.append})) == 1
 
 
-@pytest.mark.parametrize("dies", ["before", "in the middle"])
-def test_a_process_that_dies_leaves_at_most_one_run(
-    service: ApprovalService, calls: list[ResumeCall], dies: str
-) -> None:
-    request_id = approved(service)
-    service.close()
-    child = os.fork()
-    if child == 0:
-        if dies == "in the middle":
-            run_resumes(service, {RESUME.action: lambda _: os._exit(9)})
-        os._exit(9)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
-    run_resumes(service, {RESUME.action: calls.append})
-    assert len(calls) == (1 if dies == "before" else 0)
-    expected = "done" if dies == "before" else "started"
-    assert service.get(request_id).resume_state == expected
+def test_many_workers_at_once_run_each_once(service: ApprovalService) -> None:
+    ran: list[str] = []
+    ids = [approved(service, f"/srv/{number}") for number in range(8)]
+    actions = {RESUME.action: lambda call: ran.append(call.request.id)}
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda _: run_resumes(service, actions), range(4)))
+    assert sorted(ran) == sorted(ids)
 
 
 def test_the_context_shows_nowhere(service: ApprovalService, tmp_path: Path) -> None:
@@ -157,45 +133,80 @@ def test_the_context_shows_nowhere(service: ApprovalService, tmp_path: Path) -> 
     shown = [repr(RESUME), repr(service.get(asked.id)), str(service.get(asked.id).document())]
     shown += [repr(each) for each in service.list_history()]
     run_resumes(service, {RESUME.action: lambda call: shown.append(repr(call))})
+    for table in ("approval_requests", "approval_history", "approval_standing"):
+        shown += map(str, fetch(service, f"SELECT * FROM {table}"))  # noqa: S608 - a test's own
     assert not any(SECRET in text for text in shown)
+    assert not any(SECRET.encode().hex() in text for text in shown)
     for path in tmp_path.rglob("*"):
         if path.is_file():
             assert SECRET.encode() not in path.read_bytes(), path.name
 
 
-def _sealed(tmp_path: Path) -> sqlite3.Connection:
-    return sqlite3.connect(tmp_path / "store" / "s")
+def change(service: ApprovalService, sql: str, values: tuple[object, ...] = ()) -> None:
+    """Change the store behind the program's back."""
+    assert isinstance(service.store, SqlStore)
+    with service.store.database.write() as transaction:
+        assert transaction.change(sql, values) > 0
+
+
+def fetch(service: ApprovalService, sql: str) -> list[tuple[object, ...]]:
+    assert isinstance(service.store, SqlStore)
+    return service.store.database.fetch(sql)
 
 
 def test_a_context_cannot_be_moved_to_another_request(
-    service: ApprovalService, tmp_path: Path, calls: list[ResumeCall]
+    service: ApprovalService, calls: list[ResumeCall]
 ) -> None:
     approved(service, "/srv/a")
     other = approved(service, "/srv/b")
-    with _sealed(tmp_path) as connection:
-        connection.execute(
-            "UPDATE approval_requests SET resume_sealed = (SELECT resume_sealed FROM"
-            " approval_requests WHERE id <> ?) WHERE id = ?",
-            (other, other),
-        )
-    connection.close()
+    change(
+        service,
+        "UPDATE approval_requests SET resume_sealed = (SELECT resume_sealed FROM"
+        " approval_requests WHERE id <> ?) WHERE id = ?",
+        (other, other),
+    )
     run_resumes(service, {RESUME.action: calls.append})
     assert service.get(other).resume_state == "failed"
     assert len(calls) == 1
 
 
+def test_a_context_with_a_changed_byte_is_not_run(
+    service: ApprovalService, calls: list[ResumeCall], caplog: pytest.LogCaptureFixture
+) -> None:
+    request_id = approved(service)
+    ((sealed,),) = fetch(service, "SELECT resume_sealed FROM approval_requests")
+    assert isinstance(sealed, bytes)
+    changed = sealed[:-1] + bytes([sealed[-1] ^ 1])
+    change(service, "UPDATE approval_requests SET resume_sealed = ?", (changed,))
+    run_resumes(service, {RESUME.action: calls.append})
+    assert (calls, service.get(request_id).resume_state) == ([], "failed")
+    assert "ResumeTampered" in caplog.text
+
+
+def test_a_context_whose_key_is_lost_is_not_run(
+    service: ApprovalService, calls: list[ResumeCall], tmp_path: Path
+) -> None:
+    request_id = approved(service)
+    (tmp_path / "keys" / "resume.keys").unlink()
+    other = ApprovalService(
+        service.store, vault=Vault(KeyFile(f"{tmp_path}/keys/resume.keys")), audit=service.audit
+    )
+    with pytest.raises(ResumeFailed, match="gone"):
+        rotate_keys(other)
+    run_resumes(other, {RESUME.action: calls.append})
+    assert (calls, service.get(request_id).resume_state) == ([], "failed")
+
+
 @pytest.mark.parametrize(
-    "change",
+    "changed",
     ["user_id = '1'", "session_key = 'x'", "resume_action = 'b'", "subject_name = 'b'",
      "operation = 'modify'", "task_id = '\"t\"'"],
 )  # fmt: skip
 def test_a_context_belongs_to_its_whole_identity(
-    service: ApprovalService, tmp_path: Path, calls: list[ResumeCall], change: str
+    service: ApprovalService, calls: list[ResumeCall], changed: str
 ) -> None:
     approved(service)
-    with _sealed(tmp_path) as connection:
-        connection.execute(f"UPDATE approval_requests SET {change}")  # noqa: S608 - a test's own
-    connection.close()
+    change(service, f"UPDATE approval_requests SET {changed}")  # noqa: S608 - a test's own
     run_resumes(service, {RESUME.action: calls.append, "b": calls.append})
     assert calls == []
 
