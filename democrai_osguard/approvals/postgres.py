@@ -20,7 +20,7 @@ from democrai_osguard.approvals.database import Dialect, Row
 from democrai_osguard.approvals.errors import ApprovalCheckFailed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Generator, Iterator, Sequence
 
     Connection = psycopg.Connection[Row]
 
@@ -30,6 +30,7 @@ _CONNECT_SECONDS = 3
 BUSY_SECONDS = 10.0  # how long a writer waits for another one
 _STATEMENT_SECONDS = 10.0  # and how long any statement may take
 _SOCKET_MILLISECONDS = 5_000
+_ANSWER_SECONDS = 12.0  # longer than a statement may take: past it the server itself hangs
 
 _REASONS = (
     (errors.LockNotAvailable, "the store is locked by another process"),
@@ -41,6 +42,28 @@ _REASONS = (
 
 # A connection that was opened before a fork must be neither used nor closed after it.
 _inherited: list[Any] = []
+
+
+class _Impatient(psycopg.Connection[Row]):
+    """A connection that gives a server up which takes what it is sent and never answers."""
+
+    def wait(self, gen: Generator[Any, Any, Any], *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - as psycopg has it
+        """Wait for an answer; raise OperationalError where none comes."""
+        until = time.monotonic() + _ANSWER_SECONDS
+        return super().wait(_bounded(gen, until), *args, **kwargs)
+
+
+def _bounded(gen: Generator[Any, Any, Any], until: float) -> Generator[Any, Any, Any]:
+    """Do as another generator does, which is asked again and again while nothing arrives."""
+    try:
+        wanted = next(gen)
+        while True:
+            ready = yield wanted
+            if not ready and time.monotonic() > until:
+                raise psycopg.OperationalError("the server does not answer")
+            wanted = gen.send(ready)
+    except StopIteration as done:
+        return done.value
 
 
 class PostgresTransaction:
@@ -115,7 +138,8 @@ class PostgresDatabase:
                 left = until - time.monotonic()
                 if revision != known or left <= 0:
                     break
-                for _ in listener.notifies(timeout=left, stop_after=1):
+                # Not for longer than a server may be silent: it is asked again in between.
+                for _ in listener.notifies(timeout=min(left, _ANSWER_SECONDS / 2), stop_after=1):
                     pass
         except BaseException as error:
             listener.close()
@@ -187,7 +211,7 @@ class PostgresDatabase:
 
     def _connect(self) -> Connection:
         try:
-            connection: Connection = psycopg.connect(
+            connection: Connection = _Impatient.connect(
                 self._url,
                 autocommit=True,
                 connect_timeout=_CONNECT_SECONDS,

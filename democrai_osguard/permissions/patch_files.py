@@ -101,10 +101,11 @@ def _renamed(lines: list[str]) -> list[PatchedFile]:
         "copy from ": "read",
     }
     return [
-        PatchedFile(effect, _name(line[len(start) :]))
+        PatchedFile(effect, name)
         for line in lines
         for start, effect in effects.items()
         if line.startswith(start)
+        for name in _readings(line[len(start) :])
     ]
 
 

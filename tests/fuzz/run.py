@@ -41,11 +41,20 @@ def _with_atheris(name: str, seconds: float) -> None:
         from fuzz.targets import TARGETS  # noqa: PLC0415 - instrumented as it is imported
     free = settings(database=None, deadline=None, suppress_health_check=list(HealthCheck))
     fuzzed = free(TARGETS[name].property())
-    fed = fuzzed.hypothesis.fuzz_one_input  # type: ignore[attr-defined]
+    feed = fuzzed.hypothesis.fuzz_one_input  # type: ignore[attr-defined]
+
+    def fed(data: bytes) -> None:
+        try:
+            feed(data)
+        except BaseException as error:
+            sys.stderr.write("\n".join(getattr(error, "__notes__", [])) + "\n")
+            raise
+
     with tempfile.TemporaryDirectory(prefix="fuzz-corpus-") as corpus:
         for number in range(_SEEDS):  # Hypothesis draws from the bytes: too few are no input at all
             Path(corpus, str(number)).write_bytes(os.urandom(_SEED_BYTES))
-        limits = [f"-max_total_time={seconds:.0f}", "-len_control=0", f"-max_len={_SEED_BYTES}"]
+        limits = [f"-max_total_time={seconds:.0f}", "-len_control=0", f"-max_len={_SEED_BYTES}",
+                  f"-artifact_prefix={corpus}/"]  # fmt: skip
         atheris.Setup([sys.argv[0], *limits, "-print_final_stats=1", "-verbosity=1", corpus], fed)
         atheris.Fuzz()
 

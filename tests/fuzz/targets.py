@@ -26,7 +26,11 @@ class Target(NamedTuple):
 
         @given(self.drawn)
         def must_hold(case: object) -> None:
-            check(case)
+            try:
+                check(case)
+            except BaseException as error:
+                error.add_note(f"fed with {case!r}")
+                raise
 
         return must_hold
 

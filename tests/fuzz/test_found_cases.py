@@ -14,3 +14,17 @@ def test_of_two_names_in_a_patch_both_count() -> None:
     assert PatchedFile("write", "short") in patched_files(patch)
     assert PatchedFile("write", "much-longer") in patched_files(patch)
     reading.patch(patch)
+
+
+def test_a_name_is_read_trimmed_and_untrimmed() -> None:
+    patch = "diff --git a/x b/ y\nsimilarity index 100%\nrename from x\nrename to  y\n"
+    assert PatchedFile("write", " y") in patched_files(patch)
+    assert PatchedFile("write", "y") in patched_files(patch)
+    reading.patch(patch)
+
+
+def test_git_headers_name_files_without_content() -> None:
+    patch = "diff --git a/x\t b/x\t\nold mode 100644\nnew mode 100755\n"
+    assert PatchedFile("write", "x\t") in patched_files(patch)
+    reading.patch(patch)
+    reading.patch("diff --git 0a/x b/x\nold mode 100644\nnew mode 100755\n")

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
     from guard.technique import Technique
 
+    Confine = Callable[[dict[str, Any], int], object]  # the names, a descriptor to keep
+
 TECHNIQUES = (*FILE_TECHNIQUES, *OTHER_TECHNIQUES)
 _EXECUTED = 77  # the exit code of a program that replaced this one
 _SECONDS = 120
@@ -146,8 +148,10 @@ def names_for(
     return {**names, "won": won, "attempt": attempt, "__name__": f"technique_{technique.name}"}
 
 
-def perform(technique: Technique, names: dict[str, Any], *, guarded: bool) -> dict[str, Any]:
-    """Run one technique in a fork; return what it reported."""
+def perform(
+    technique: Technique, names: dict[str, Any], *, guarded: bool, confine: Confine | None = None
+) -> dict[str, Any]:
+    """Run one technique in a fork, guarded or confined otherwise; return what it reported."""
     reader, writer = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -158,7 +162,8 @@ def perform(technique: Technique, names: dict[str, Any], *, guarded: bool) -> di
         signal.alarm(_SECONDS)
         space = names_for(technique, {**names, "FREE": not guarded}, report)
         attempt = space["attempt"]
-        attempt(lambda: _run(technique, space, guarded=guarded))
+        enter = (lambda: confine(space, writer)) if confine else (lambda: None)
+        attempt(lambda: _run(technique, space, enter, guarded=guarded))
         os.write(writer, json.dumps(report).encode())
         os._exit(0)
     os.close(writer)
@@ -170,10 +175,13 @@ def perform(technique: Technique, names: dict[str, Any], *, guarded: bool) -> di
     return dict(json.loads(raw)) if raw else {"won": False, "stopped": [f"died: {status}"]}
 
 
-def _run(technique: Technique, space: dict[str, Any], *, guarded: bool) -> None:
+def _run(
+    technique: Technique, space: dict[str, Any], enter: Callable[[], object], *, guarded: bool
+) -> None:
     code = compile(technique.code, f"<{technique.name}>", "exec")
     space["HELD"] = os.open(space["SECRET"], os.O_RDONLY)
     space["LATER"] = []
+    enter()
     if guarded:
         reading = Rule("filesystem", "read", space["READABLE"])  # type: ignore[arg-type] # words
         the_guard = process_guard_context("lab", "module", [reading], [space["IN"]])
@@ -185,8 +193,8 @@ def _run(technique: Technique, space: dict[str, Any], *, guarded: bool) -> None:
         space["won"](function(space["SECRET"]))
 
 
-def main(folder: Path, wanted: list[str]) -> None:
-    """Run the techniques and print what each did."""
+def prepare(folder: Path) -> int:
+    """Load what the techniques expect to be there, and return the port of a server."""
     os.environ["DEMOCRAI_TEMP_DIR"] = str(folder / "temp")
     os.environ["DEMOCRAI_MARK"] = "1"
     module = folder / "lib"
@@ -200,6 +208,12 @@ def main(folder: Path, wanted: list[str]) -> None:
 
     address = ctypes.cast(ctypes.CDLL(None).getpid, ctypes.c_void_p).value
     install()
+    return port
+
+
+def main(folder: Path, wanted: list[str]) -> None:
+    """Run the techniques and print what each did."""
+    port = prepare(folder)
     for technique in TECHNIQUES:
         if (wanted and technique.name not in wanted) or sys.version_info < technique.least:
             continue

@@ -252,7 +252,8 @@ def by_the_loader(_: World) -> None:
         raise
 
 
-PROGRAM = Path(TRUE).read_bytes()
+_COPY = Path(__file__).with_name("true")  # where a sandbox may not read the real one
+PROGRAM = (_COPY if _COPY.exists() else Path(TRUE)).read_bytes()
 
 
 def by_a_memory_file(_: World) -> None:
