@@ -3,7 +3,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 INPUTS := pyproject.toml constraints.txt scripts/bootstrap
 
-.PHONY: help demo test lint unit test-kernel test-root test-pythons bench schema wheel install uninstall lock clean
+.PHONY: help demo test lint unit test-kernel test-root test-pythons test-vm bench schema wheel install uninstall lock clean
 
 help:  ## Show these targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -33,6 +33,9 @@ test-root: $(VENV)/.installed-dev  ## Run the tests that need root
 
 test-pythons: $(VENV)/.installed-dev  ## Run the unit tests on every other Python that is here
 	@scripts/test-pythons
+
+test-vm: $(VENV)/.installed-dev  ## Run it on real kernels under QEMU; SUITE=bookworm for one of them
+	@scripts/test-vm $(SUITE)
 
 bench: $(VENV)/.installed-dev  ## Measure, side by side; writes benchmarks/results/
 	@$(BIN)/python -m benchmarks.run
