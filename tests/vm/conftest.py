@@ -1,4 +1,4 @@
-"""One machine for a run: booted once, the previous wheel installed, then this one over it.
+"""One machine for a run: the wheel before this one on its disk, booted, then this one over it.
 
 Nothing here is collected unless DEMOCRAI_VM_SUITE names a suite: `make test-vm` does.
 """
@@ -39,6 +39,7 @@ def machine() -> Iterator[Machine]:
     image = Path(os.environ["DEMOCRAI_VM_IMAGE"])
     made = Machine(image, FOLDER / "payload.ext4", FOLDER)
     try:
+        made.install("tree" if QUICK else "previous")
         made.boot()
         yield made
     finally:
@@ -51,9 +52,8 @@ def operator(machine: Machine) -> Operator:
     hand = Operator(machine)
     hand.furnish()
     if not QUICK:
-        hand.install("previous")
         hand.start_resident("upgraded")
-    hand.install("tree")
+        hand.install("tree")
     return hand
 
 

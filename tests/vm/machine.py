@@ -13,13 +13,13 @@ import signal
 import socket
 import subprocess
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
-BOOT_SECONDS: Final = 300.0
+BOOT_SECONDS: Final = 900.0
 ASK_SECONDS: Final = 600.0
 MEMORY: Final = "1536M"
 KERNEL_LINE: Final = "root=/dev/vda rw console=ttyS0 quiet systemd.show_status=0 net.ifnames=0"
@@ -52,6 +52,11 @@ class Machine:
         folder.mkdir(parents=True, exist_ok=True)
         copy = ("cp", "--sparse=always", "--reflink=auto")
         subprocess.run([*copy, image / "root.ext4", self._disk], check=True)
+
+    def install(self, tree: str) -> None:
+        """Install a tree of the payload on the disk of a machine that is not booted yet."""
+        script = Path(__file__).resolve().parents[2] / "scripts/vm-install"
+        subprocess.run([script, self._disk, self.payload, tree], check=True)
 
     def boot(self) -> None:
         """Switch it on and wait until it answers."""
@@ -111,8 +116,8 @@ class Machine:
 
     def _words(self) -> list[str]:
         return [
-            *("nice", "-n", "5", "qemu-system-x86_64", "-accel", "tcg,thread=multi"),
-            *("-cpu", "max", "-smp", "2", "-m", MEMORY, "-display", "none", "-monitor", "none"),
+            *("nice", "-n", "5", "qemu-system-x86_64", "-accel", "tcg"),
+            *("-cpu", "max", "-smp", "1", "-m", MEMORY, "-display", "none", "-monitor", "none"),
             *("-nic", "none", "-kernel", str(self.image / "vmlinuz")),
             *("-initrd", str(self.image / "initrd"), "-append", KERNEL_LINE),
             *("-drive", f"file={self._disk},format=raw,if=virtio"),
