@@ -76,8 +76,8 @@ _NATIVE = {
     ),
     "foreign-extension": (
         "import importlib.machinery as m, importlib.util as u\n"
-        "l = m.ExtensionFileLoader('foreign._json', IN + '/foreign.so')\n"
-        "s = u.spec_from_file_location('foreign._json', IN + '/foreign.so', loader=l)\n"
+        "l = m.ExtensionFileLoader('foreign._queue', IN + '/foreign.so')\n"
+        "s = u.spec_from_file_location('foreign._queue', IN + '/foreign.so', loader=l)\n"
         "won(u.module_from_spec(s))"
     ),
     "sub-interpreter": (

@@ -64,7 +64,7 @@ def build(folder: Path) -> dict[str, Any]:
     (outside / "tree" / "leaf").write_text("")
     (outside / "alias").symlink_to(outside / "secret")
     (inside / "ok").write_text("fine\n")
-    (inside / "foreign.so").write_bytes(_library("_json").read_bytes())
+    (inside / "foreign.so").write_bytes(_library("_queue").read_bytes())
     (inside / "link").symlink_to(outside / "secret")
     (inside / "folder").symlink_to(outside)
     (inside / "victim-link").symlink_to(outside / "victim")

@@ -54,6 +54,7 @@ _NOT_EVENTS = frozenset(
     {
         "array.array",
         "array.arrayiterator",
+        "ctypes._layout",
         "ctypes.error_object",
         "mmap.mmap",
         "os.path",
@@ -63,6 +64,8 @@ _NOT_EVENTS = frozenset(
         "socket.herror",
         "socket.timeout",
         "sqlite3.dump",
+        "sys._jit",
+        "sys.monitoring.branch_event_handler",
         "sys.flags",
         "sys.legacy_event_handler",
         "sys.thread_info",
