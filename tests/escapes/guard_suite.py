@@ -42,21 +42,21 @@ def guard_rows() -> list[Row]:
 
 
 def _rows(folder: Path) -> Iterator[Row]:
-    port = laboratory.prepare(folder)
+    common = laboratory.prepare(folder)
     for technique in laboratory.TECHNIQUES:
         if sys.version_info < technique.least:
             continue
         tried = {
-            how: _verdict(technique, folder / f"{technique.name}-{how}", port, how)
+            how: _verdict(technique, folder / f"{technique.name}-{how}", common, how)
             for how in ("free", GUARD, *KERNEL_LAYERS)
         }
         free = tried.pop("free")
         yield Row(GUARD, technique.name, "user", of_guard_technique(technique), free, tried)
 
 
-def _verdict(technique: Technique, place: Path, port: int, how: str) -> str:
+def _verdict(technique: Technique, place: Path, common: dict[str, Any], how: str) -> str:
     place.mkdir()
-    names = laboratory.build(place) | {"PORT": port, "HOSTNAME": laboratory.resolvable()}
+    names = laboratory.build(place) | common
     enter = _confinement(how) if how in KERNEL_LAYERS else None
     report = laboratory.perform(technique, names, guarded=how == GUARD, confine=enter)
     if report["won"]:

@@ -10,15 +10,15 @@ from escapes.consequences import of_kernel_technique
 from escapes.outcome import Row
 from escapes.peers import NOBODY
 from escapes.single_layers import KERNEL_LAYERS, freely, under, under_guard
-from kernel.acts import ACTS, ALSO_OPENED_BY, METADATA, OPERATIONS, lay_out
+from kernel.folder_acts import ACTS, ALSO_OPENED_BY, METADATA, OPERATIONS, lay_out
 from kernel.techniques import TECHNIQUES
 from kernel.world import new_world
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from kernel.acts import Act
     from kernel.conftest import Grant
+    from kernel.folder_acts import Act
     from kernel.techniques import World
 
 KERNEL, OPERATION = "kernel", "operation"

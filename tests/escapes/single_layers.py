@@ -9,7 +9,7 @@ from escapes.outcome import ALLOWED, TOGETHER, UNTRIED, name_of, name_of_end
 from kernel.conftest import become, plan_for
 
 from democrai_osguard.guard import install, process_guard_context
-from democrai_osguard_launcher.enforcement import enforce, enforce_always, prepare
+from democrai_osguard_launcher.enforcement import assemble, enforce, enforce_always, prepare
 from democrai_osguard_launcher.plan import Plan
 from democrai_osguard_launcher.supervision import split
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 def _apply(plan: Plan, keep: Iterable[int], *, seccomp: bool) -> None:
     enforce_always(has_seccomp=seccomp)
-    restrictions = prepare(plan, supervised=bool(plan.brokered))
+    restrictions = prepare(plan, assemble(plan, supervised=bool(plan.brokered)))
     enforce(restrictions, keep, split(plan) if plan.brokered else None)
 
 

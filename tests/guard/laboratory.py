@@ -193,8 +193,8 @@ def _run(
         space["won"](function(space["SECRET"]))
 
 
-def prepare(folder: Path) -> int:
-    """Load what the techniques expect to be there, and return the port of a server."""
+def prepare(folder: Path) -> dict[str, Any]:
+    """Load what the techniques expect to be there; return the names that all of them know."""
     os.environ["DEMOCRAI_TEMP_DIR"] = str(folder / "temp")
     os.environ["DEMOCRAI_MARK"] = "1"
     module = folder / "lib"
@@ -208,19 +208,19 @@ def prepare(folder: Path) -> int:
 
     address = ctypes.cast(ctypes.CDLL(None).getpid, ctypes.c_void_p).value
     install()
-    return port
+    return {"PORT": port, "HOSTNAME": resolvable(), "GETPID": address}
 
 
 def main(folder: Path, wanted: list[str]) -> None:
     """Run the techniques and print what each did."""
-    port = prepare(folder)
+    common = prepare(folder)
     for technique in TECHNIQUES:
         if (wanted and technique.name not in wanted) or sys.version_info < technique.least:
             continue
         for guarded in (False, True):
             place = folder / f"{technique.name}-{guarded}"
             place.mkdir()
-            names = build(place) | {"PORT": port, "HOSTNAME": resolvable(), "GETPID": address}
+            names = build(place) | common
             report = perform(technique, names, guarded=guarded)
             print(json.dumps({"name": technique.name, "guarded": guarded, **report}), flush=True)  # noqa: T201 - the result
 
