@@ -133,9 +133,6 @@ KNOWN: dict[str, Callable[[Case], bool]] = {
     "a second name needs no right to read: Landlock asks only whether the file gains by it": (
         _links_what_it_may_not_read
     ),
-    "the guard empties what it has opened, which Linux does not do for who only reads": (
-        lambda case: case.act == "open to empty" and case.guard == "EINVAL"
-    ),
 }
 
 

@@ -245,8 +245,20 @@ def _open_existing(
     descriptor = open_passed(path if flags & O_NOFOLLOW else place, plain, 0)
     verified(state, descriptor, operations)
     if flags & O_TRUNC and S_ISREG(fstat(descriptor).st_mode):
-        ftruncate(descriptor, 0)
+        _empty(descriptor, flags)
     return descriptor
+
+
+def _empty(descriptor: int, flags: int) -> None:
+    """Truncate what was opened, and that object alone, also where it was opened to read."""
+    if flags & O_ACCMODE:
+        ftruncate(descriptor, 0)
+        return
+    writer = open_passed(f"/proc/self/fd/{descriptor}", O_WRONLY | O_CLOEXEC, 0)
+    try:
+        ftruncate(writer, 0)
+    finally:
+        close(writer)
 
 
 def _create(place: str, flags: int, mode: int) -> int:
