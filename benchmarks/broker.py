@@ -30,12 +30,12 @@ ALL_CREATES = 5000
 OPENS = """
 import os, sys, time
 path = sys.argv[1]
-begun = time.perf_counter()
+begun, worked = time.perf_counter(), time.process_time()
 for _ in range(20000):
     descriptor = os.open(path, os.O_RDONLY)
     os.read(descriptor, 100)
     os.close(descriptor)
-print(time.perf_counter() - begun)
+print(time.perf_counter() - begun, time.process_time() - worked)
 """
 CREATES = """
 import os, statistics, sys, time
@@ -61,10 +61,15 @@ print(sum(codes))
 """
 
 
-def run(words: Words, *, cwd: Path | None = None) -> float:
+def numbers(words: Words) -> list[float]:
+    """Run a command that prints numbers, and return them."""
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    return [float(word) for word in done.stdout.split()]
+
+
+def run(words: Words) -> float:
     """Run a command that prints one number, and return it."""
-    done = subprocess.run(words, cwd=cwd, capture_output=True, text=True, check=True)
-    return float(done.stdout)
+    return numbers(words)[0]
 
 
 def launched(words: Words, *rules: str) -> Words:
@@ -88,17 +93,20 @@ def verdict(name: str, figure: str, limit: str, *, kept: bool) -> None:
 
 
 def plain_opens(place: Path, rounds: int) -> None:
-    """Compare a loop of opens and reads with and without a broker beside it."""
+    """Compare a loop of opens and reads with and without a broker beside it.
+
+    The clock on the wall decides: the processor's time would hide a call that waits. It is the
+    steadier of the two on a busy machine, so that it is shown as well.
+    """
     (place / "made").mkdir()
     (place / "file").write_text("x" * 100)
     words = python(OPENS, str(place / "file"))
     without = launched(words, *on(place / "file", "read"))
     beside = launched(words, *on(place / "file", "read"), *on(place / "made", "create"))
-    ratios = [run(beside) / run(without) for _ in range(rounds)]
-    ratio = statistics.median(ratios)
-    verdict(
-        "reads and plain opens", f"{ratio:.3f}x", f"{MOST_FOR_OPENS}x", kept=ratio <= MOST_FOR_OPENS
-    )
+    pairs = [(numbers(beside), numbers(without)) for _ in range(rounds)]
+    ratio, work = (statistics.median(a[i] / b[i] for a, b in pairs) for i in (0, 1))
+    figure = f"{ratio:.3f}x (processor {work:.3f}x)"
+    verdict("reads and plain opens", figure, f"{MOST_FOR_OPENS}x", kept=ratio <= MOST_FOR_OPENS)
 
 
 def creates(place: Path, rounds: int) -> None:
