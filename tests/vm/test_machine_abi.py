@@ -1,0 +1,66 @@
+"""Each kernel holds exactly what its Landlock can, and says so."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+from vm.operator import SCRIPTS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from vm.operator import Operator
+
+ACTS = f"/usr/bin/python3 -I {SCRIPTS}/acts.py"
+SOCKET = "/var/tmp/acts/outside.sock"
+NAMES = ("unix socket", "pathname", "abstract", "udp", "signal", "truncate")
+# From this ABI on Landlock judges the act itself; before it, seccomp refuses more or nobody does.
+SIGNALS, PATHNAMES = 6, 9
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _outside(operator: Operator) -> Iterator[None]:
+    """Let ann run what the acts are aimed at."""
+    machine = operator.machine
+    machine.must_succeed(f"systemd-run --quiet --unit=acts --uid=ann -- {ACTS} serve")
+    machine.wait_until("test -e /var/tmp/acts/pid")
+    yield
+    machine.must_succeed("systemctl stop acts.service; rm -rf /var/tmp/acts")
+
+
+def tried(operator: Operator, options: str | None) -> dict[str, str]:
+    """Return what came of each act, under the launcher with these options or free."""
+    words = ACTS if options is None else f"democrai-launch {options} -- {ACTS}"
+    said = operator.machine.must_succeed(words, "ann")
+    read = json.loads(said.splitlines()[-1])
+    assert isinstance(read, dict)
+    return read
+
+
+def test_without_the_launcher_every_act_works(operator: Operator) -> None:
+    assert tried(operator, None) == dict.fromkeys(NAMES, "allowed")
+
+
+def test_under_the_launcher_only_what_the_kernel_cannot_judge_is_left(
+    operator: Operator, abi: int
+) -> None:
+    expected = dict.fromkeys(NAMES, "refused")
+    expected["signal"] = "allowed" if abi < SIGNALS else "refused"
+    expected["unix socket"] = "refused" if abi < PATHNAMES else "allowed"
+    assert tried(operator, "--read /") == expected
+
+
+def test_a_declared_socket_can_be_reached_and_no_other(operator: Operator, abi: int) -> None:
+    level = "" if abi >= PATHNAMES else "--best-effort"
+    result = tried(operator, f"{level} --read / --modify {SOCKET}")
+    assert result["pathname"] == "allowed"
+    if abi >= SIGNALS:
+        assert result["abstract"] == "refused"
+
+
+def test_what_is_not_held_is_said(operator: Operator, abi: int) -> None:
+    said = operator.machine.must_succeed("democrai-launch --explain --read / -- /bin/true", "ann")
+    assert f"Landlock: ABI {abi}\n" in said
+    assert ("signals" in said) == (abi < SIGNALS)
