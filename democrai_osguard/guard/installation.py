@@ -18,8 +18,14 @@ if TYPE_CHECKING:
     from democrai_osguard.guard.asking import Approvals, Witness
 
 doors: dict[str, Any] = {}
-# The guard's own modules have nothing to do with an answer, but for the one that asks.
-_APART = ("democrai_osguard.guard.patches", "democrai_osguard.guard.sealed", "democrai_osguard.cli")
+# Public code that takes part in an answer about approvals.
+_ANSWERING = tuple(
+    f"democrai_osguard.{name}"
+    for name in (
+        "access", "approvals.", "audit.", "guard.asking", "guard.installation", "permissions.",
+        "policy.", "runtime.approvals_link", "runtime.desk", "targets.",
+    )
+)  # fmt: skip
 _once = allocate_lock()
 
 
@@ -68,11 +74,8 @@ def use_asker(asker: Callable[..., bool | str] | None, witness: Witness | None =
 
 def _answering() -> list[ModuleType]:
     """Return the loaded modules that may take part in an answer; packages only gather names."""
-    package = __name__.partition(".")[0]
     return [
         module
         for name, module in sorted(sys.modules.items())
-        if name.startswith(f"{package}.")
-        and not name.startswith(_APART)
-        and not hasattr(module, "__path__")
+        if name.startswith(_ANSWERING) and not hasattr(module, "__path__")
     ]
