@@ -17,10 +17,10 @@ _COMMAND = (sys.executable, "-m", "democrai_osguard.cli.main")
 
 
 def command_line(*words: str) -> tuple[int, str]:
-    """Run `democrai-osguard` and return its exit code and its last line."""
+    """Run `democrai-osguard` and return its exit code and its first line."""
     done = subprocess.run((*_COMMAND, *words), capture_output=True, text=True, check=False)
     lines = (done.stdout + done.stderr).strip().splitlines()
-    return done.returncode, lines[-1] if lines else ""
+    return done.returncode, lines[0] if lines else ""
 
 
 class Page:

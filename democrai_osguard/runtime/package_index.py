@@ -10,7 +10,7 @@ from democrai_osguard.errors import TargetError
 from democrai_osguard.targets.network import NetworkTarget, parse_network
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 _KEYS = ("index-url", "extra-index-url")
 
@@ -41,8 +41,17 @@ def _index_urls() -> Iterator[str]:
         return
     settings = configuration(isolated=False)
     settings.load()
-    named = {name.rpartition(".")[2]: str(value).split() for name, value in settings.items()}
+    named = {name.rpartition(".")[2]: value.split() for name, value in _values(settings.items())}
     for key in _KEYS:
         yield from named.get(key, ())
     if "index-url" not in named:
         yield from (default.simple_url, f"https://{default.file_storage_domain}")
+
+
+def _values(items: Iterable[tuple[str, object]]) -> Iterator[tuple[str, str]]:
+    """Yield names and values; newer versions of pip group them by the file that they are from."""
+    for name, value in items:
+        if isinstance(value, dict):
+            yield from _values(value.items())
+        else:
+            yield name, str(value)

@@ -31,16 +31,16 @@ EXPECTED = [
     ("mcp:adder", "2 \\+ 3 = 5"),
     ("task:notes", "asked: not_enabled"),
     ("the host", "the operator, for session: .*session_key_required.*exit code 64.*"),
-    ("the host", "the operator, for permanent: done .exit code 0."),
+    ("the host", "the operator, for permanent: done: module:notes may .* .exit code 0."),
     ("task:notes", "asked again: permanent_approval"),
     ("module:notes", "cat today.txt: exit code 0, Meet at noon."),
     ("module:notes", "cat customer.csv: exit code 1, .*Permission denied"),
 ]
 # The resumed import and the command that approved it end in either order.
-BETWEEN = {
+BETWEEN = [
     ("module:notes", "resumed for user 7: ada,1815"),
-    ("the host", "the operator, on the command line: done (exit code 0)"),
-}
+    ("the host", "the operator, on the command line: done: module:notes may .* .exit code 0."),
+]
 
 
 @pytest.mark.needs("landlock", "seccomp")
@@ -52,7 +52,7 @@ def test_the_example_goes_through_all_of_its_steps(repo: Path) -> None:
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     found = re.findall(r"^  \[([^\]]+)\] (.*)$", done.stdout, re.MULTILINE)
-    assert set(found[3:5]) == BETWEEN
-    for (who, what), (chain, pattern) in zip(found[:3] + found[5:], EXPECTED, strict=True):
+    found = found[:3] + found[5:] + sorted(found[3:5])
+    for (who, what), (chain, pattern) in zip(found, EXPECTED + BETWEEN, strict=True):
         assert who == chain
         assert re.fullmatch(pattern, what), what
