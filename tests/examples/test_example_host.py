@@ -54,5 +54,5 @@ def test_the_example_goes_through_all_of_its_steps(repo: Path) -> None:
     found = re.findall(r"^  \[([^\]]+)\] (.*)$", done.stdout, re.MULTILINE)
     found = found[:3] + found[5:] + sorted(found[3:5])
     for (who, what), (chain, pattern) in zip(found, EXPECTED + BETWEEN, strict=True):
-        assert who == chain
-        assert re.fullmatch(pattern, what), what
+        assert who == chain, done.stdout
+        assert re.fullmatch(pattern, what), done.stdout
