@@ -30,9 +30,7 @@ def test_a_cut_of_power_loses_nothing_that_was_acknowledged(operator: Operator, 
     machine = operator.machine
     machine.must_succeed("rm -rf /var/lib/decisions; sync")
     seen = machine.console.stat().st_size
-    machine.must_succeed(
-        f"systemd-run --quiet --setenv={STATE} -- sh -c '{PYTHON} {SCRIPTS}/writer.py'"
-    )
+    machine.must_succeed(f"systemd-run --quiet --setenv={STATE} -- {PYTHON} {SCRIPTS}/writer.py")
     machine.must_succeed(
         "systemd-run --quiet -- sh -c "
         f"'while true; do /usr/local/bin/democrai-launch {RULES} -- /bin/true; done'"
