@@ -46,6 +46,7 @@ def test_a_cut_of_power_loses_nothing_that_was_acknowledged(operator: Operator, 
     assert missing.strip() == "[]"
     machine.must_succeed(f"{STATE} democrai-osguard audit verify")
     machine.wait_until(operator.attempt_free(FORBIDDEN))
+    operator.helper_status()
     assert machine.must_succeed(operator.attempt(ALLOWED), "ann").strip() == "ok"
     machine.must_fail(operator.attempt(FORBIDDEN), "ann")
     assert operator.helper_status()["sandboxes"] == []
