@@ -92,8 +92,8 @@ class Operator:
         self.machine.must_succeed(f"systemctl stop {name}.service")
 
     def helper_status(self) -> dict[str, object]:
-        """Return what the helper says of itself."""
-        said = self.machine.must_succeed("democrai-osguard helper status --json")
+        """Return what the helper says of itself, once it is awake: emulated, that takes a while."""
+        said = self.machine.wait_until("democrai-osguard helper status --json", seconds=600)
         read = json.loads(said)
         assert isinstance(read, dict)
         return read

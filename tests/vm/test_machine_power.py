@@ -30,9 +30,7 @@ def test_a_cut_of_power_loses_nothing_that_was_acknowledged(operator: Operator, 
     machine = operator.machine
     machine.must_succeed("rm -rf /var/lib/decisions; sync")
     seen = machine.console.stat().st_size
-    machine.must_succeed(
-        f"systemd-run --quiet --setenv={STATE} -- sh -c '{PYTHON} {SCRIPTS}/writer.py'"
-    )
+    machine.must_succeed(f"systemd-run --quiet --setenv={STATE} -- {PYTHON} {SCRIPTS}/writer.py")
     machine.must_succeed(
         "systemd-run --quiet -- sh -c "
         f"'while true; do /usr/local/bin/democrai-launch {RULES} -- /bin/true; done'"
@@ -48,6 +46,7 @@ def test_a_cut_of_power_loses_nothing_that_was_acknowledged(operator: Operator, 
     assert missing.strip() == "[]"
     machine.must_succeed(f"{STATE} democrai-osguard audit verify")
     machine.wait_until(operator.attempt_free(FORBIDDEN))
+    operator.helper_status()
     assert machine.must_succeed(operator.attempt(ALLOWED), "ann").strip() == "ok"
     machine.must_fail(operator.attempt(FORBIDDEN), "ann")
     assert operator.helper_status()["sandboxes"] == []

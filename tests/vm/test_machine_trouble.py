@@ -75,6 +75,7 @@ def test_after_a_reboot_nothing_old_is_left_and_new_sandboxes_hold(operator: Ope
     operator.start_resident("before-the-reboot")
     operator.machine.reboot()
     operator.machine.wait_until(operator.attempt_free(FORBIDDEN))
+    operator.helper_status()
     assert operator.machine.must_succeed(operator.attempt(ALLOWED), "ann").strip() == "ok"
     operator.machine.must_fail(operator.attempt(FORBIDDEN), "ann")
     status = operator.helper_status()
