@@ -14,7 +14,8 @@ _MARKED = re.compile(r"\*\*\* (Add|Update|Delete) File: (.+)")
 _MOVED = re.compile(r"\*\*\* Move to: (.+)")
 _NO_FILE = "/dev/null"
 _GIT = "diff --git "
-_STARTS = ("deleted file mode ", "rename from ", "copy from ")
+_MOVES = ({"rename from ", "rename to "}, {"copy from ", "copy to "})
+_STARTS = ("deleted file mode ", *_MOVES[0], *_MOVES[1])
 _ESCAPE = re.compile(rb"\\([0-7]{3}|.)")
 _LETTERS = {
     b"n": b"\n",
@@ -94,7 +95,7 @@ def _of_header(header: list[str]) -> list[PatchedFile]:
     until = next((at for at, line in enumerate(header) if line.startswith("@@")), len(header))
     starts = {start for line in header[:until] for start in _STARTS if line.startswith(start)}
     names = _headed_names(header[0][len(_GIT) :])
-    if not starts & {"rename from ", "copy from "}:
+    if not any(pair <= starts for pair in _MOVES):
         sides = [line[4:] for line in header[:until] if line.startswith(("--- ", "+++ "))]
         names += [_cut(name) for side in sides for name in _readings(side) if name != _NO_FILE]
     effect = "delete" if "deleted file mode " in starts else "write"
