@@ -128,8 +128,13 @@ def _renamed(lines: list[str]) -> list[PatchedFile]:
         for line in lines
         for start, effect in effects.items()
         if line.startswith(start)
-        for name in _readings(line[len(start) :])
+        for name in _moved(line[len(start) :])
     ]
+
+
+def _moved(text: str) -> tuple[str, ...]:
+    """Return the names that a rename's line may mean: git takes it whole, unless it is quoted."""
+    return (_name(text),) if text.startswith('"') else (_name(text), text)
 
 
 def _name(text: str) -> str:

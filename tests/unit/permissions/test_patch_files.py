@@ -59,6 +59,7 @@ MARKED = """\
         ('--- "a/\\303\\274.txt"\n+++ "b/\\303\\274.txt"\n', [("write", "\u00fc.txt")]),
         ('--- "a/tab\\there"\n+++ "b/tab\\there"\n', [("write", "tab\there")]),
         ("copy from a.txt\ncopy to b.txt\n", [("read", "a.txt"), ("write", "b.txt")]),
+        ('rename to "\\"x"\n', [("write", '"x')]),
         ("no patch at all\n", []),
         ("", []),
         ("--- a/x", []),
