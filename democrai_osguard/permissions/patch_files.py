@@ -14,6 +14,8 @@ _MARKED = re.compile(r"\*\*\* (Add|Update|Delete) File: (.+)")
 _MOVED = re.compile(r"\*\*\* Move to: (.+)")
 _NO_FILE = "/dev/null"
 _GIT = "diff --git "
+_MOVES = ({"rename from ", "rename to "}, {"copy from ", "copy to "})
+_STARTS = ("deleted file mode ", *_MOVES[0], *_MOVES[1])
 _ESCAPE = re.compile(rb"\\([0-7]{3}|.)")
 _LETTERS = {
     b"n": b"\n",
@@ -76,12 +78,28 @@ def _changed(old: str, new: str, *, moved: bool) -> list[PatchedFile]:
 def _headed(lines: list[str]) -> list[PatchedFile]:
     """Return the files of git's headers, which need no lines of content: modes, empty, binary."""
     files: list[PatchedFile] = []
-    for line in lines:
+    header: list[str] = []
+    for line in (*lines, _GIT):
         if line.startswith(_GIT):
-            files += [PatchedFile("write", name) for name in _headed_names(line[len(_GIT) :])]
-        elif line.startswith("deleted file mode ") and files:
-            files.append(PatchedFile("delete", files[-1].path))
+            files += _of_header(header)
+            header = [line]
+        elif header:
+            header.append(line)
     return files
+
+
+def _of_header(header: list[str]) -> list[PatchedFile]:
+    """Return the files that one header names, a `---` or `+++` line by itself among them."""
+    if not header:
+        return []
+    until = next((at for at, line in enumerate(header) if line.startswith("@@")), len(header))
+    starts = {start for line in header[:until] for start in _STARTS if line.startswith(start)}
+    names = _headed_names(header[0][len(_GIT) :])
+    if not any(pair <= starts for pair in _MOVES):
+        sides = [line[4:] for line in header[:until] if line.startswith(("--- ", "+++ "))]
+        names += [_cut(name) for side in sides for name in _readings(side) if name != _NO_FILE]
+    effect = "delete" if "deleted file mode " in starts else "write"
+    return [PatchedFile(effect, name) for name in names if name]
 
 
 def _headed_names(text: str) -> list[str]:
@@ -89,8 +107,13 @@ def _headed_names(text: str) -> list[str]:
     halves = [(text[:at], text[at + 1 :]) for at, letter in enumerate(text) if letter in " \t"]
     plain = [half for half in halves if not half[0].startswith('"')]
     pairs = [*((_name(old), _name(new)) for old, new in halves), *plain]
-    cut = [(old.partition("/")[2], new.partition("/")[2]) for old, new in pairs]
+    cut = [(_cut(old), _cut(new)) for old, new in pairs]
     return [new for old, new in (*cut, *pairs) if old == new and new]
+
+
+def _cut(name: str) -> str:
+    """Return a name without its first folder, whatever that is, as git reads its headers."""
+    return name.partition("/")[2]
 
 
 def _renamed(lines: list[str]) -> list[PatchedFile]:
@@ -105,8 +128,13 @@ def _renamed(lines: list[str]) -> list[PatchedFile]:
         for line in lines
         for start, effect in effects.items()
         if line.startswith(start)
-        for name in _readings(line[len(start) :])
+        for name in _moved(line[len(start) :])
     ]
+
+
+def _moved(text: str) -> tuple[str, ...]:
+    """Return the names that a rename's line may mean: git takes it whole, unless it is quoted."""
+    return (_name(text),) if text.startswith('"') else (_name(text), text)
 
 
 def _name(text: str) -> str:

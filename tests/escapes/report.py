@@ -2,7 +2,7 @@
 
 Called as `python report.py RESULTS DOCUMENT`: RESULTS is a folder with one file for each kernel
 that was looked at, DOCUMENT is made of all of them. Without a DOCUMENT, as in a virtual machine,
-only this kernel's file is written.
+only this kernel's file is written; with `--document` before them only the document is.
 """
 
 from __future__ import annotations
@@ -71,8 +71,13 @@ def main(results: Path, written: Path | None) -> None:
     kept = results / f"{name}.json"
     kept.write_text(json.dumps(seen, indent=1) + "\n", encoding="utf-8")
     if written is not None:
-        written.write_text(document(read_all(results)), encoding="utf-8")
-        _say(f"wrote {written}")
+        write(results, written)
+
+
+def write(results: Path, written: Path) -> None:
+    """Make the document of what was seen, here and elsewhere."""
+    written.write_text(document(read_all(results)), encoding="utf-8")
+    _say(f"wrote {written}")
 
 
 def read_all(results: Path) -> list[dict[str, Any]]:
@@ -86,4 +91,8 @@ def _version(kernel: str) -> list[int]:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]) if len(sys.argv) > 2 else None)
+    places = [Path(word) for word in sys.argv[1:] if word != "--document"]
+    if "--document" in sys.argv:
+        write(*places)
+    else:
+        main(places[0], places[1] if places[1:] else None)

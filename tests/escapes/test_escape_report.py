@@ -42,7 +42,9 @@ def test_every_technique_of_the_suites_was_tried(seen: list[dict[str, Any]]) -> 
 
 
 def test_together_the_layers_stop_every_way_out(seen: list[dict[str, Any]]) -> None:
-    rows = [row for one in seen for row in one["rows"]]
+    # Before ABI 6 Landlock does not see signals, and the launcher says so.
+    able = [one for one in seen if one["host"]["landlock"] >= 6]
+    rows = [row for one in able for row in one["rows"]]
     held = [row for row in rows if row["suite"] in {"kernel", "operation", "egress"}]
     open_ones = [row["name"] for row in held if row["layers"].get(TOGETHER) == ALLOWED]
     assert len(held) > 150

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _LIMIT = 96 * 1024 * 1024
-_ROUNDS = 8
+_ROUNDS = 4
 _PLACES = (  # where the memory controller may be, and how it is told a limit
     (
         Path("/sys/fs/cgroup/memory"),

@@ -28,3 +28,15 @@ def test_git_headers_name_files_without_content() -> None:
     assert PatchedFile("write", "x\t") in patched_files(patch)
     reading.patch(patch)
     reading.patch("diff --git 0a/x b/x\nold mode 100644\nnew mode 100755\n")
+
+
+def test_half_a_rename_explains_nothing() -> None:
+    patch = "diff --git a/x b/y\nsimilarity index 90%\nrename from x\n+++ b/y\n" + _CHANGE
+    assert PatchedFile("write", "y") in patched_files(patch)
+    reading.patch(patch)
+
+
+def test_a_rename_may_lead_to_a_name_with_a_tab() -> None:
+    patch = "diff --git a/x b/\ty\nsimilarity index 100%\nrename from x\nrename to \ty\n"
+    assert PatchedFile("write", "\ty") in patched_files(patch)
+    reading.patch(patch)
