@@ -112,7 +112,7 @@ def _frames(state: State, args: Args) -> Warning | None:
     return None
 
 
-def _frame_of(traceback: Any, ident: int) -> FrameType | None:  # noqa: ANN401
+def _frame_of(traceback: Any, ident: int) -> FrameType | None:
     try:
         _reading.add(ident)  # in here: an exception from a signal must not leave the note behind
         return traceback.tb_frame  # type: ignore[no-any-return]
@@ -156,7 +156,7 @@ def _executed(state: State, args: Args) -> Warning | None:
     return None
 
 
-def _is_runtime(code: Any) -> bool:  # noqa: ANN401
+def _is_runtime(code: Any) -> bool:
     name = text_of(code.co_filename) if type(code) is CodeType else None
     return name is not None and name.startswith(RUNTIME_FILES[0])
 

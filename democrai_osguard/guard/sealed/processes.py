@@ -48,7 +48,7 @@ def may_start(state: State, entry: str) -> Warning | None:
     return refusal(state, "sandbox_subprocess_denied", "execute", entry)
 
 
-def about_program(state: State, program: Any, path: str | None) -> Warning | None:  # noqa: ANN401
+def about_program(state: State, program: Any, path: str | None) -> Warning | None:
     """Judge a program as it is named: by a path, or looked up in PATH."""
     text = text_of(program)
     if text is None:
@@ -126,7 +126,7 @@ def owned(state: State) -> dict[str, str]:
     return dict(state.variables())
 
 
-def merged(state: State, env: Any) -> dict[bytes, bytes]:  # noqa: ANN401
+def merged(state: State, env: Any) -> dict[bytes, bytes]:
     """Return the environment of a child: the caller's, with the runtime's own put in place."""
     source = LIVE[0] if env is None else env
     result = {}
@@ -139,7 +139,7 @@ def merged(state: State, env: Any) -> dict[bytes, bytes]:  # noqa: ANN401
     return result
 
 
-def _bytes(value: Any) -> bytes:  # noqa: ANN401
+def _bytes(value: Any) -> bytes:
     return value if isinstance(value, bytes) else str(value).encode("utf-8", "surrogateescape")
 
 
@@ -175,7 +175,7 @@ def _about_list(state: State, args: tuple[Any, ...]) -> Warning | None:
     return answer or _about_shell(state, candidates[0].decode("utf-8", "surrogateescape"), args[0])
 
 
-def _about_shell(state: State, program: str, argv: Any) -> Warning | None:  # noqa: ANN401
+def _about_shell(state: State, program: str, argv: Any) -> Warning | None:
     """Judge the first word of a line that is handed to a shell."""
     words = [_bytes(item).decode("utf-8", "surrogateescape") for item in argv]
     if program.rpartition("/")[2] not in {"sh", "bash", "dash"} or "-c" not in words[1:2]:
@@ -184,7 +184,7 @@ def _about_shell(state: State, program: str, argv: Any) -> Warning | None:  # no
     return None if word is None else about_program(state, word, None)
 
 
-def _as_mapping(pairs: Any) -> dict[bytes, bytes] | None:  # noqa: ANN401
+def _as_mapping(pairs: Any) -> dict[bytes, bytes] | None:
     if pairs is None:
         return None
     split = (bytes(pair).partition(b"=") for pair in pairs)
