@@ -58,6 +58,7 @@ def _fork_exec(doors: Mapping[str, Any]) -> Callable[[Any], Any]:
             values = list(args)
             values[0] = [plain(item) for item in values[0]]
             values[1] = tuple(_as_bytes(item) for item in values[1])
+            values[4] = plain(values[4])  # the folder that the child enters
             if values[5] is not None:
                 values[5] = [_as_bytes(item) for item in values[5]]
             return _out(doors["fork_exec"](tuple(values)))
