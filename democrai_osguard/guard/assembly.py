@@ -56,6 +56,7 @@ _DOORS = {
     "os_open": ("opening", "os_open_call"),
     "quick_open": ("opening", "quick_open"),
     "connect": ("network", "connect"),
+    "binding": ("network", "binding"),
     "looked_up": ("network", "looked_up"),
     "http_begin": ("network", "http_begin"),
     "http_end": ("network", "http_end"),

@@ -38,11 +38,11 @@ def plain_address(address: Any) -> Any:
     return os.fspath(address) if hasattr(address, "__fspath__") else address
 
 
-def _connect(doors: Mapping[str, Any]) -> Callable[[Any], Any]:
-    judge, token, watching = doors["connect"], doors["token"], doors["watching"]
+def _address(doors: Mapping[str, Any], judge: Any) -> Callable[[Any], Any]:
+    token, watching = doors["token"], doors["watching"]
 
     def make(original: Any) -> Any:
-        def connect(self: Any, address: Any) -> Any:
+        def act(self: Any, address: Any) -> Any:
             if token(None) is None and not watching():
                 return original(self, address)
             address = plain_address(address)
@@ -51,7 +51,7 @@ def _connect(doors: Mapping[str, Any]) -> Callable[[Any], Any]:
                 raise as_error(answer) from None
             return original(self, address)
 
-        return connect
+        return act
 
     return make
 
@@ -129,11 +129,13 @@ def _gethostbyname(
 
 def socket_patches(doors: Mapping[str, Any]) -> tuple[Replacement, ...]:
     """Return the rows of this area."""
+    connect = _address(doors, doors["connect"])
     by_name = _gethostbyname(doors, lambda found: [found])
     by_name_ex = _gethostbyname(doors, lambda found: list(found[2]))
     return (
-        Replacement("socket:socket", "connect", _connect(doors)),
-        Replacement("socket:socket", "connect_ex", _connect(doors)),
+        Replacement("socket:socket", "connect", connect),
+        Replacement("socket:socket", "connect_ex", connect),
+        Replacement("socket:socket", "bind", _address(doors, doors["binding"])),
         Replacement("socket:socket", "sendto", _sendto(doors)),
         Replacement("socket:socket", "sendmsg", _sendmsg(doors)),
         Replacement("_socket", "getaddrinfo", _getaddrinfo(doors), everywhere=True),

@@ -300,3 +300,13 @@ def bind(state: State, family: int, address: Any) -> Warning | None:
     if not text or text.startswith("\0"):
         return None
     return about_path(state, "create", resolve(absolute(text), follow=False))
+
+
+def binding(family: int, address: Any) -> Warning | None:
+    """Judge the name of a place to listen at, before it is looked up."""
+    state = current()
+    if state is None or family not in _INTERNET:
+        return None
+    if not _is_plain(address):
+        return refusal(state, "sandbox_network_denied", "connect", f"family {family}, oddly")
+    return lookup(state, address[0])
