@@ -93,7 +93,7 @@ _NOTED = ("network", "execute")
 class Asker:
     """Turns the guard's plain questions into requests, and answers into plain values."""
 
-    def __init__(self, service: Approvals, doors: Any) -> None:  # noqa: ANN401
+    def __init__(self, service: Approvals, doors: Any) -> None:
         self._service = service
         self._doors = doors
 

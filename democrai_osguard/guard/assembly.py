@@ -56,6 +56,7 @@ _DOORS = {
     "os_open": ("opening", "os_open_call"),
     "quick_open": ("opening", "quick_open"),
     "connect": ("network", "connect"),
+    "binding": ("network", "binding"),
     "looked_up": ("network", "looked_up"),
     "http_begin": ("network", "http_begin"),
     "http_end": ("network", "http_end"),
@@ -130,7 +131,7 @@ def assemble(doors: dict[str, Any]) -> None:
     sys.addaudithook(_hook(sealed, ready["token"], ready["watching"]))
 
 
-def _door(sealed: dict[str, ModuleType], module: str, function: str) -> Any:  # noqa: ANN401
+def _door(sealed: dict[str, ModuleType], module: str, function: str) -> Any:
     inner = getattr(sealed[module], function)
     if function in _IN_ORDER:
         return door(inner)
@@ -230,7 +231,7 @@ def _wrap(sealed: dict[str, ModuleType], ready: Mapping[str, Any]) -> None:
     patching.wrap_modules(sealed)
 
 
-def _hook(sealed: dict[str, ModuleType], token: Any, watching: Any) -> Any:  # noqa: ANN401
+def _hook(sealed: dict[str, ModuleType], token: Any, watching: Any) -> Any:
     opening, table = sealed["opening"], sealed["hook"].JUDGES
 
     # Defaults, not a closure: on 3.13 a frame's cells can be written through its locals. By
@@ -239,15 +240,15 @@ def _hook(sealed: dict[str, ModuleType], token: Any, watching: Any) -> Any:  # n
     def hook(
         event: str,
         args: tuple[Any, ...],
-        _judge: Any = door(sealed["hook"].judge),  # noqa: ANN401, B008 - made once, with the hook
-        _reading: Any = door(opening.READING.pop),  # noqa: ANN401, B008 - as above
-        _writing: Any = door(opening.WRITING.pop),  # noqa: ANN401, B008 - as above
-        _acting: Any = door(sealed["files"].ACTING.get),  # noqa: ANN401, B008 - as above
-        _ident: Any = get_ident,  # noqa: ANN401
-        _handled: Any = frozenset(table),  # noqa: ANN401
-        _token: Any = token,  # noqa: ANN401
-        _watching: Any = watching,  # noqa: ANN401
-        _as_error: Any = as_error,  # noqa: ANN401
+        _judge: Any = door(sealed["hook"].judge),  # noqa: B008 - made once, with the hook
+        _reading: Any = door(opening.READING.pop),  # noqa: B008 - as above
+        _writing: Any = door(opening.WRITING.pop),  # noqa: B008 - as above
+        _acting: Any = door(sealed["files"].ACTING.get),  # noqa: B008 - as above
+        _ident: Any = get_ident,
+        _handled: Any = frozenset(table),
+        _token: Any = token,
+        _watching: Any = watching,
+        _as_error: Any = as_error,
     ) -> None:
         if event in _handled and (_token(None) is not None or _watching()):
             # What a wrapper has judged, and is about to do, passes without being judged again.

@@ -6,6 +6,7 @@ import sys
 from typing import Any, NoReturn
 
 from democrai_osguard.access import Operation, ResourceType, Rule
+from democrai_osguard.errors import NetworkTargetMissing
 from democrai_osguard.policy.decision import declaration
 from democrai_osguard.refusals import REFUSALS, ApprovalCheckFailed
 from democrai_osguard.targets.network import parse_network
@@ -39,17 +40,30 @@ def as_error(answer: BaseException) -> BaseException:
         import logging  # noqa: PLC0415 - the one refusal that is logged is rare
 
         logging.getLogger("democrai_osguard").error("%s: %s %s: %s", code, operation, target, why)
-        return ApprovalCheckFailed(f"{code}: {why}")
+        hint = f"Nobody could answer, so it stays closed: {why}. Try again, or tell an operator."
+        return _told(ApprovalCheckFailed(code), answer, hint)
     if code == "invalid_target":
-        return _target_error(target, why)
+        return _told(_target_error(target, why), answer, "Name a host or a URL.")
     text = _text(code, kind, subject, operation, target, chain)
     fields: dict[str, Any] = {"subject": subject, "operation": operation, "target": target}
     return REFUSALS[code](text, chain=chain, hint=_hint(answer.args), **fields)
 
 
+def _told(error: Exception, answer: BaseException, hint: str) -> Exception:
+    """Return an error that is no refusal with the fields of one."""
+    _code, _kind, subject, operation, target, chain, _why = answer.args
+    fields = {"subject": subject, "operation": operation, "target": target, "chain": chain}
+    for name, value in (fields | {"hint": hint}).items():
+        setattr(error, name, value)
+    return error
+
+
 def _target_error(text: str, why: str) -> ValueError:
     try:
         parse_network(text)
+    except NetworkTargetMissing as error:
+        error.args = (error.code,)  # there is nothing else to say
+        return error.with_traceback(None)
     except ValueError as error:
         return error.with_traceback(None)
     return ValueError(why)

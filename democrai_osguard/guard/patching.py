@@ -108,15 +108,15 @@ def rows(doors: Mapping[str, Any]) -> list[Replacement]:
     return found
 
 
-def _probe(quick: Any, test: Any) -> Any:  # noqa: ANN401
+def _probe(quick: Any, test: Any) -> Any:
     return lambda _original: wrappers.probe_wrapper(quick, test)
 
 
-def _silent(doors: Mapping[str, Any], operation: str, position: int) -> Any:  # noqa: ANN401
+def _silent(doors: Mapping[str, Any], operation: str, position: int) -> Any:
     return lambda original: wrappers.checked(original, doors["check"], operation, position)
 
 
-def _realpath(doors: Mapping[str, Any]) -> Any:  # noqa: ANN401
+def _realpath(doors: Mapping[str, Any]) -> Any:
     return lambda original: wrappers.realpath_wrapper(original, doors["real_path"])
 
 

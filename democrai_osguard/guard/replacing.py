@@ -101,7 +101,7 @@ def replace(row: Replacement) -> list[tuple[Any, Any]]:
     return [(original, wrapper)] if row.everywhere else []
 
 
-def _dress(wrapper: Any, original: Any) -> None:  # noqa: ANN401
+def _dress(wrapper: Any, original: Any) -> None:
     names = ("__module__", "__name__", "__qualname__", "__doc__")
     functools.update_wrapper(wrapper, original, assigned=names, updated=())
     wrapper.democrai_osguard = True
@@ -109,7 +109,7 @@ def _dress(wrapper: Any, original: Any) -> None:  # noqa: ANN401
     del wrapper.__wrapped__
 
 
-def dress(wrapper: Any, original: Any) -> Any:  # noqa: ANN401
+def dress(wrapper: Any, original: Any) -> Any:
     """Give a wrapper the name and the text of its original, and return it."""
     _dress(wrapper, original)
     text = getattr(original, "__text_signature__", None)
@@ -153,11 +153,11 @@ class LatePatches(importlib.abc.MetaPathFinder):
 class PatchingLoader(importlib.abc.Loader):
     """Another loader, followed by the rows that wait for its module."""
 
-    def __init__(self, inner: Any, rows: list[Replacement]) -> None:  # noqa: ANN401
+    def __init__(self, inner: Any, rows: list[Replacement]) -> None:
         self._inner = inner
         self._rows = rows
 
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401
+    def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
 
     def create_module(self, spec: ModuleSpec) -> ModuleType | None:

@@ -24,7 +24,7 @@ _PRIVATE = frozenset({"ipaddress", "enum", "dataclasses"})
 _lru_type: Any = functools._lru_cache_wrapper  # noqa: SLF001 - there is no public name for it
 
 
-def door(function: Callable[..., object]) -> Any:  # noqa: ANN401
+def door(function: Callable[..., object]) -> Any:
     """Return an opaque callable that calls the function and keeps nothing."""
     return _lru_type(function, 0, False, tuple)  # noqa: FBT003 - no size, not typed: its C type takes no names
 
@@ -72,7 +72,7 @@ class Vault:
         locals: Mapping[str, object] | None = None,  # noqa: A002 - the builtin's own names
         fromlist: Sequence[str] | None = (),
         level: int = 0,
-    ) -> Any:  # noqa: ANN401
+    ) -> Any:
         if name in _PRIVATE:
             return self.load(name)
         if name.partition(".")[0] != _PACKAGE:

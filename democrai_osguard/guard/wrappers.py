@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _fspath = os.fspath
 
 
-def plain(path: Any) -> Any:  # noqa: ANN401
+def plain(path: Any) -> Any:
     """Return a path as exactly text, bytes or a number: nothing that has methods of its own."""
     kind = path.__class__
     if kind is str or kind is bytes or path is None:
@@ -34,11 +34,11 @@ def plain(path: Any) -> Any:  # noqa: ANN401
     return "".join((path,)) if isinstance(path, str) else b"".join((path,))  # noqa: FLY002 - joining calls no method of a subclass
 
 
-def stat_wrapper(quick: Any, door: Any) -> Callable[..., Any]:  # noqa: ANN401
+def stat_wrapper(quick: Any, door: Any) -> Callable[..., Any]:
     """Return what stands for `os.stat`."""
     usual = os.stat_result
 
-    def stat(path: Any, *, dir_fd: Any = None, follow_symlinks: bool = True) -> Any:  # noqa: ANN401
+    def stat(path: Any, *, dir_fd: Any = None, follow_symlinks: bool = True) -> Any:
         if path.__class__ is not str:
             path = plain(path)
         if dir_fd is None and follow_symlinks is True:
@@ -53,11 +53,11 @@ def stat_wrapper(quick: Any, door: Any) -> Callable[..., Any]:  # noqa: ANN401
     return stat
 
 
-def lstat_wrapper(quick: Any, door: Any) -> Callable[..., Any]:  # noqa: ANN401
+def lstat_wrapper(quick: Any, door: Any) -> Callable[..., Any]:
     """Return what stands for `os.lstat`."""
     usual = os.stat_result
 
-    def lstat(path: Any, *, dir_fd: Any = None) -> Any:  # noqa: ANN401
+    def lstat(path: Any, *, dir_fd: Any = None) -> Any:
         if path.__class__ is not str:
             path = plain(path)
         answer = (
@@ -70,22 +70,22 @@ def lstat_wrapper(quick: Any, door: Any) -> Callable[..., Any]:  # noqa: ANN401
     return lstat
 
 
-def open_wrapper(original: Any, door: Any, token: Any, watching: Any) -> Callable[..., Any]:  # noqa: ANN401
+def open_wrapper(original: Any, door: Any, token: Any, watching: Any) -> Callable[..., Any]:
     """Return what stands for the builtin `open`.
 
     The original is no secret here: the hook judges it too, as it judges every other C opener.
     """
 
     def open(  # noqa: A001, PLR0913, PLR0917 - the builtin's own name
-        file: Any,  # noqa: ANN401
-        mode: Any = "r",  # noqa: ANN401
-        buffering: Any = -1,  # noqa: ANN401
-        encoding: Any = None,  # noqa: ANN401
-        errors: Any = None,  # noqa: ANN401
-        newline: Any = None,  # noqa: ANN401
-        closefd: Any = True,  # noqa: ANN401, FBT002 - as the original has it
-        opener: Any = None,  # noqa: ANN401
-    ) -> Any:  # noqa: ANN401
+        file: Any,
+        mode: Any = "r",
+        buffering: Any = -1,
+        encoding: Any = None,
+        errors: Any = None,
+        newline: Any = None,
+        closefd: Any = True,  # noqa: FBT002 - as the original has it
+        opener: Any = None,
+    ) -> Any:
         if token(None) is None and not watching():
             return original(file, mode, buffering, encoding, errors, newline, closefd, opener)
         if file.__class__ is not str:
@@ -98,13 +98,13 @@ def open_wrapper(original: Any, door: Any, token: Any, watching: Any) -> Callabl
     return open
 
 
-def os_open_wrapper(original: Any, doors: Any) -> Callable[..., Any]:  # noqa: ANN401
+def os_open_wrapper(original: Any, doors: Any) -> Callable[..., Any]:
     """Return what stands for `os.open`; see `open_wrapper`."""
     quick, door, token, watching = (
         doors[name] for name in ("quick_open", "os_open", "token", "watching")
     )
 
-    def open(path: Any, flags: Any, mode: Any = 0o777, *, dir_fd: Any = None) -> Any:  # noqa: A001, ANN401 - the builtin's own name
+    def open(path: Any, flags: Any, mode: Any = 0o777, *, dir_fd: Any = None) -> Any:  # noqa: A001 - the builtin's own name
         if dir_fd is None:
             answer = quick(path, flags, mode)
             if answer.__class__ is int:
@@ -123,10 +123,10 @@ def os_open_wrapper(original: Any, doors: Any) -> Callable[..., Any]:  # noqa: A
     return open
 
 
-def access_wrapper(door: Any) -> Callable[..., Any]:  # noqa: ANN401
+def access_wrapper(door: Any) -> Callable[..., Any]:
     """Return what stands for `os.access`."""
 
-    def access(path: Any, mode: Any, **named: Any) -> Any:  # noqa: ANN401
+    def access(path: Any, mode: Any, **named: Any) -> Any:
         relative = named.get("dir_fd") is not None
         answer = door(plain(path), mode, named, relative and Callers.is_library())
         if isinstance(answer, BaseException):
@@ -136,13 +136,13 @@ def access_wrapper(door: Any) -> Callable[..., Any]:  # noqa: ANN401
     return access
 
 
-def call_wrapper(row: Call, door: Any) -> Callable[..., Any]:  # noqa: ANN401
+def call_wrapper(row: Call, door: Any) -> Callable[..., Any]:
     """Return what stands for a function of the table."""
     touches = tuple(touch.plain for touch in row.touches)
     places = [(touch.position, touch.keyword) for touch in row.touches]
     name = row.name
 
-    def call(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+    def call(*args: Any, **kwargs: Any) -> Any:
         values = list(args)
         for position, keyword in places:
             if position < len(values):
@@ -159,14 +159,14 @@ def call_wrapper(row: Call, door: Any) -> Callable[..., Any]:  # noqa: ANN401
     return call
 
 
-def probe_wrapper(quick: Any, test: Callable[[int], bool] | None) -> Callable[..., bool]:  # noqa: ANN401
+def probe_wrapper(quick: Any, test: Callable[[int], bool] | None) -> Callable[..., bool]:
     """Return a probe that raises a refusal to guarded code; a library's probe is answered False.
 
     `quick` is the door that looks, `test` what the file must be; None asks nothing.
     """
     usual = os.stat_result
 
-    def probe(path: Any) -> bool:  # noqa: ANN401
+    def probe(path: Any) -> bool:
         try:
             answer = quick(path if path.__class__ is str else plain(path))
         except (OSError, ValueError):  # without a guard they are raised
@@ -182,10 +182,10 @@ def probe_wrapper(quick: Any, test: Callable[[int], bool] | None) -> Callable[..
     return probe
 
 
-def checked(original: Callable[..., Any], check: Any, operation: str, position: int) -> Any:  # noqa: ANN401
+def checked(original: Callable[..., Any], check: Any, operation: str, position: int) -> Any:
     """Return a function that judges one path argument, then calls the original."""
 
-    def opener(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+    def opener(*args: Any, **kwargs: Any) -> Any:
         if position < len(args) and args[position] is not None:
             values = list(args)
             values[position] = plain(values[position])
@@ -198,10 +198,10 @@ def checked(original: Callable[..., Any], check: Any, operation: str, position: 
     return opener
 
 
-def realpath_wrapper(original: Callable[..., Any], door: Any) -> Callable[..., Any]:  # noqa: ANN401
+def realpath_wrapper(original: Callable[..., Any], door: Any) -> Callable[..., Any]:
     """Return a `realpath` that says where allowed paths lead, and of others only what they say."""
 
-    def realpath(filename: Any, *, strict: Any = False) -> Any:  # noqa: ANN401
+    def realpath(filename: Any, *, strict: Any = False) -> Any:
         path = plain(filename)
         place = door(path)
         if place is None:

@@ -21,8 +21,8 @@ _OK, _DENY = 0, 1
 def _sqlite_connect(doors: Doors) -> Make:
     """Return a maker of connections that ask before they attach another file."""
 
-    def make(original: Any) -> Any:  # noqa: ANN401
-        def connect(database: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+    def make(original: Any) -> Any:
+        def connect(database: Any, *args: Any, **kwargs: Any) -> Any:
             connection = original(plain(database), *args, **kwargs)
             if doors["carried"]() is not None:
                 connection.set_authorizer(_authorizer(doors))
@@ -44,8 +44,8 @@ def _authorizer(doors: Doors) -> Callable[..., int]:
 
 
 def _shared_memory(doors: Doors, operation: str) -> Make:
-    def make(original: Any) -> Any:  # noqa: ANN401
-        def call(path: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+    def make(original: Any) -> Any:
+        def call(path: Any, *args: Any, **kwargs: Any) -> Any:
             name = plain(path)
             answer = doors["check"](operation, f"/dev/shm/{str(name).lstrip('/')}")  # noqa: S108 - where the C library keeps it
             if isinstance(answer, BaseException):
@@ -58,8 +58,8 @@ def _shared_memory(doors: Doors, operation: str) -> Make:
 
 
 def _certificates(doors: Doors, keywords: tuple[str, ...]) -> Make:
-    def make(original: Any) -> Any:  # noqa: ANN401
-        def load(self: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+    def make(original: Any) -> Any:
+        def load(self: Any, *args: Any, **kwargs: Any) -> Any:
             given = [*args[: len(keywords)], *(kwargs.get(key) for key in keywords)]
             for path in given:
                 answer = None if path is None else doors["check"]("read", plain(path))

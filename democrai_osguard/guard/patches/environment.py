@@ -46,7 +46,7 @@ class EnvironmentData:
     def __contains__(self, key: object) -> bool:
         return self._act("get", key) is not None
 
-    def get(self, key: bytes, default: Any = None) -> Any:  # noqa: ANN401
+    def get(self, key: bytes, default: Any = None) -> Any:
         """Return a variable as dict does."""
         value = self._act("get", key)
         return default if value is None else value

@@ -23,7 +23,7 @@ _WRAPPINGS = 8  # errors around errors that are looked into
 _READING = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
-def operation_of_method(method: Any) -> str:  # noqa: ANN401
+def operation_of_method(method: Any) -> str:
     """Return `receive` for methods that only read, `send` for every other one."""
     text = method.decode("ascii", "replace") if isinstance(method, bytes) else str(method)
     return "receive" if text.upper() in _READING else "send"
@@ -83,7 +83,7 @@ def _is_whole(path: str) -> bool:
     return bool(separator) and not {"/", "?", "#"} & set(scheme)
 
 
-def _plain_text(value: Any) -> str:  # noqa: ANN401 - text or bytes, perhaps of a class of its own
+def _plain_text(value: Any) -> str:
     """Return a method or URL as exactly the text that is sent, so that it is what was judged."""
     text = value.decode("latin-1") if isinstance(value, bytes) else value
     return "".join((text,))  # noqa: FLY002 - joining calls no method of a subclass
@@ -97,8 +97,8 @@ def _refuse(answer: BaseException | None) -> None:
 def _opener_open(doors: Doors) -> Make:
     """`urllib.request.OpenerDirector.open`, through which each redirect passes too."""
 
-    def make(original: Any) -> Any:  # noqa: ANN401
-        def open(self: Any, fullurl: Any, data: Any = None, *args: Any, **kwargs: Any) -> Any:  # noqa: A001, ANN401 - the builtin's own name
+    def make(original: Any) -> Any:
+        def open(self: Any, fullurl: Any, data: Any = None, *args: Any, **kwargs: Any) -> Any:  # noqa: A001 - the builtin's own name
             text = fullurl if isinstance(fullurl, str) else fullurl.full_url
             if text.partition(":")[0].lower() not in {"http", "https", "ftp"}:
                 return original(self, fullurl, data, *args, **kwargs)
@@ -114,7 +114,7 @@ def _opener_open(doors: Doors) -> Make:
     return make
 
 
-def _connection_url(connection: Any, path: str) -> tuple[str, str | None]:  # noqa: ANN401
+def _connection_url(connection: Any, path: str) -> tuple[str, str | None]:
     """Return the URL that a connection will really ask for, and the proxy it goes through."""
     scheme = (
         "https"
@@ -134,8 +134,8 @@ def _connection_url(connection: Any, path: str) -> tuple[str, str | None]:  # no
 def _client_request(doors: Doors) -> Make:
     """`http.client.HTTPConnection.putrequest`, which every request passes."""
 
-    def make(original: Any) -> Any:  # noqa: ANN401
-        def putrequest(self: Any, method: Any, url: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+    def make(original: Any) -> Any:
+        def putrequest(self: Any, method: Any, url: Any, *args: Any, **kwargs: Any) -> Any:
             method, url = _plain_text(method), _plain_text(url)
             if method.upper() == "CONNECT":  # the server is asked to connect to what it names
                 _refuse(doors["message"]("connect", url))
@@ -151,8 +151,8 @@ def _client_request(doors: Doors) -> Make:
 def _client_connect(doors: Doors) -> Make:
     """`http.client.HTTPConnection.connect`: an HTTP rule for the place opens its connection."""
 
-    def make(original: Any) -> Any:  # noqa: ANN401
-        def connect(self: Any) -> Any:  # noqa: ANN401
+    def make(original: Any) -> Any:
+        def connect(self: Any) -> Any:
             target, _ = _connection_url(self, "/")
             scheme = target.partition(":")[0]
             handle = doors["http_endpoint"](scheme, str(self.host), int(self.port))
@@ -172,8 +172,8 @@ def _client_connect(doors: Doors) -> Make:
 def _pool_urlopen(doors: Doors) -> Make:
     """`urllib3`'s pool: requests and botocore end here, with their redirects followed outside."""
 
-    def make(original: Any) -> Any:  # noqa: ANN401
-        def urlopen(self: Any, method: Any, url: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+    def make(original: Any) -> Any:
+        def urlopen(self: Any, method: Any, url: Any, *args: Any, **kwargs: Any) -> Any:
             proxy = getattr(self, "proxy", None)
             method, url = _plain_text(method), _plain_text(url)
             own = _url(self.scheme, self.host, self.port, url)
@@ -190,8 +190,8 @@ def _pool_urlopen(doors: Doors) -> Make:
 def _adapter_send(doors: Doors) -> Make:
     """Judge in `requests`' adapter, before the library turns a refusal into its own error."""
 
-    def make(original: Any) -> Any:  # noqa: ANN401
-        def send(self: Any, request: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+    def make(original: Any) -> Any:
+        def send(self: Any, request: Any, *args: Any, **kwargs: Any) -> Any:
             with exchange(doors, (operation_of_method(request.method),), str(request.url)):
                 return original(self, request, *args, **kwargs)
 
@@ -201,8 +201,8 @@ def _adapter_send(doors: Doors) -> Make:
 
 
 def _httpx_sync(doors: Doors) -> Make:
-    def make(original: Any) -> Any:  # noqa: ANN401
-        def handle_request(self: Any, request: Any) -> Any:  # noqa: ANN401
+    def make(original: Any) -> Any:
+        def handle_request(self: Any, request: Any) -> Any:
             with exchange(doors, (operation_of_method(request.method),), _httpx_url(request)):
                 return original(self, request)
 
@@ -212,8 +212,8 @@ def _httpx_sync(doors: Doors) -> Make:
 
 
 def _httpx_async(doors: Doors) -> Make:
-    def make(original: Any) -> Any:  # noqa: ANN401
-        async def handle_async_request(self: Any, request: Any) -> Any:  # noqa: ANN401
+    def make(original: Any) -> Any:
+        async def handle_async_request(self: Any, request: Any) -> Any:
             with exchange(doors, (operation_of_method(request.method),), _httpx_url(request)):
                 return await original(self, request)
 
@@ -222,7 +222,7 @@ def _httpx_async(doors: Doors) -> Make:
     return make
 
 
-def _httpx_url(request: Any) -> str:  # noqa: ANN401
+def _httpx_url(request: Any) -> str:
     url = request.url
     if isinstance(getattr(url, "target", None), bytes):  # httpcore: the parts as bytes
         return _url(url.scheme.decode(), url.host.decode(), url.port, url.target.decode())
@@ -232,8 +232,8 @@ def _httpx_url(request: Any) -> str:  # noqa: ANN401
 def _aiohttp_connect(doors: Doors) -> Make:
     """`aiohttp`'s connector, which is asked anew for each redirect."""
 
-    def make(original: Any) -> Any:  # noqa: ANN401
-        async def connect(self: Any, req: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+    def make(original: Any) -> Any:
+        async def connect(self: Any, req: Any, *args: Any, **kwargs: Any) -> Any:
             url = req.url
             target = _url(url.scheme, url.raw_host, url.port, url.raw_path_qs)
             upgrade = req.headers.get("Upgrade", "").lower() == "websocket"
@@ -249,8 +249,8 @@ def _aiohttp_connect(doors: Doors) -> Make:
 
 
 def _aiohttp_request(_doors: Doors) -> Make:
-    def make(original: Any) -> Any:  # noqa: ANN401
-        async def _request(self: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+    def make(original: Any) -> Any:
+        async def _request(self: Any, *args: Any, **kwargs: Any) -> Any:
             with plain_refusals():
                 return await original(self, *args, **kwargs)
 

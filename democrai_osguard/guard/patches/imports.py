@@ -21,7 +21,7 @@ _doors: dict[str, Any] = {}
 class StandIn(ModuleType):
     """A sensitive module that was loaded before: its contents are for those who may have them."""
 
-    def __getattribute__(self, name: str) -> Any:  # noqa: ANN401
+    def __getattribute__(self, name: str) -> Any:
         root = ModuleType.__getattribute__(self, "__name__")
         if name in {"__class__", "__name__", "__spec__", "__path__", "__loader__"}:
             return ModuleType.__getattribute__(self, name)
@@ -36,7 +36,7 @@ class StandIn(ModuleType):
         setattr(_real(self), name, value)
 
 
-def _real(module: ModuleType) -> Any:  # noqa: ANN401
+def _real(module: ModuleType) -> Any:
     answer = _doors["attribute"](ModuleType.__getattribute__(module, "__name__"), "__dict__")
     if isinstance(answer, BaseException):
         raise as_error(answer) from None
@@ -65,14 +65,14 @@ def stand_in(module: ModuleType) -> StandIn:
 def _import(doors: Mapping[str, Any]) -> Callable[[Any], Any]:
     watched = doors["watched"]
 
-    def make(original: Any) -> Any:  # noqa: ANN401
+    def make(original: Any) -> Any:
         def __import__(  # noqa: A001, N807 - the builtin's own name
-            name: Any,  # noqa: ANN401
-            globals: Any = None,  # noqa: A002, ANN401 - the builtin's own names
-            locals: Any = None,  # noqa: A002, ANN401 - the builtin's own names
-            fromlist: Any = (),  # noqa: ANN401
-            level: Any = 0,  # noqa: ANN401
-        ) -> Any:  # noqa: ANN401
+            name: Any,
+            globals: Any = None,  # noqa: A002 - the builtin's own names
+            locals: Any = None,  # noqa: A002 - the builtin's own names
+            fromlist: Any = (),
+            level: Any = 0,
+        ) -> Any:
             # A name that hides behind methods of its own is met again by the hook.
             if level == 0 and name.partition(".")[0] in watched:
                 answer = doors["importing"](name)
@@ -86,8 +86,8 @@ def _import(doors: Mapping[str, Any]) -> Callable[[Any], Any]:
 
 
 def _import_module(doors: Mapping[str, Any]) -> Callable[[Any], Any]:
-    def make(original: Any) -> Any:  # noqa: ANN401
-        def import_module(name: str, package: str | None = None) -> Any:  # noqa: ANN401
+    def make(original: Any) -> Any:
+        def import_module(name: str, package: str | None = None) -> Any:
             answer = doors["importing"](name)
             if answer is not None:
                 return for_library(answer, depth=3)
@@ -99,8 +99,8 @@ def _import_module(doors: Mapping[str, Any]) -> Callable[[Any], Any]:
 
 
 def _create(doors: Mapping[str, Any], verb: str) -> Callable[[Any], Any]:
-    def make(_original: Any) -> Any:  # noqa: ANN401
-        def create(spec: Any, _file: Any = None) -> Any:  # noqa: ANN401
+    def make(_original: Any) -> Any:
+        def create(spec: Any, _file: Any = None) -> Any:
             answer = doors["create_module"](verb, spec.name, getattr(spec, "origin", None), spec)
             if isinstance(answer, BaseException):
                 raise as_error(answer) from None

@@ -23,7 +23,7 @@ class LinkEntry:
         self.name = entry.name
         self.path = entry.path
 
-    def __fspath__(self) -> Any:  # noqa: ANN401
+    def __fspath__(self) -> Any:
         return self.path
 
     def __repr__(self) -> str:
@@ -54,7 +54,7 @@ class LinkEntry:
         return False
 
 
-def _leads(probe: Callable[[Any], bool], path: Any) -> bool:  # noqa: ANN401
+def _leads(probe: Callable[[Any], bool], path: Any) -> bool:
     try:
         return probe(path)
     except PermissionError:
@@ -74,11 +74,11 @@ class Listing(chain):  # type: ignore[type-arg] # of entries
         """Do nothing: the folder is closed already."""
 
 
-def scandir_wrapper(door: Any) -> Callable[..., Any]:  # noqa: ANN401
+def scandir_wrapper(door: Any) -> Callable[..., Any]:
     """Return what stands for `os.scandir`."""
     is_link = os.DirEntry.is_symlink
 
-    def scandir(path: Any = None) -> Any:  # noqa: ANN401
+    def scandir(path: Any = None) -> Any:
         if path.__class__ is not str:
             path = plain(path)
         answer = door(path)

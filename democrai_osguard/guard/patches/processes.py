@@ -36,8 +36,8 @@ _NEVER_OF_SYS = ("sys", "activate_stack_trampoline")
 
 
 def _entry(doors: Mapping[str, Any], label: str, judge: str = "starting") -> Callable[[Any], Any]:
-    def make(original: Any) -> Any:  # noqa: ANN401
-        def entry(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+    def make(original: Any) -> Any:
+        def entry(*args: Any, **kwargs: Any) -> Any:
             answer = doors[judge](label)
             if answer is not None:
                 raise as_error(answer) from None
@@ -53,11 +53,12 @@ def _fork(doors: Mapping[str, Any], name: str) -> Callable[[Any], Any]:
 
 
 def _fork_exec(doors: Mapping[str, Any]) -> Callable[[Any], Any]:
-    def make(_original: Any) -> Any:  # noqa: ANN401
-        def fork_exec(*args: Any) -> Any:  # noqa: ANN401
+    def make(_original: Any) -> Any:
+        def fork_exec(*args: Any) -> Any:
             values = list(args)
             values[0] = [plain(item) for item in values[0]]
             values[1] = tuple(_as_bytes(item) for item in values[1])
+            values[4] = plain(values[4])  # the folder that the child enters
             if values[5] is not None:
                 values[5] = [_as_bytes(item) for item in values[5]]
             return _out(doors["fork_exec"](tuple(values)))
@@ -68,8 +69,8 @@ def _fork_exec(doors: Mapping[str, Any]) -> Callable[[Any], Any]:
 
 
 def _spawn(doors: Mapping[str, Any], name: str) -> Callable[[Any], Any]:
-    def make(_original: Any) -> Any:  # noqa: ANN401
-        def spawn(path: Any, argv: Any, env: Any, /, **kwargs: Any) -> Any:  # noqa: ANN401
+    def make(_original: Any) -> Any:
+        def spawn(path: Any, argv: Any, env: Any, /, **kwargs: Any) -> Any:
             values = (plain(path), [plain(item) for item in argv], _plain_mapping(env))
             return _out(doors["spawn"](name, values, kwargs))
 
@@ -79,8 +80,8 @@ def _spawn(doors: Mapping[str, Any], name: str) -> Callable[[Any], Any]:
 
 
 def _execve(doors: Mapping[str, Any]) -> Callable[[Any], Any]:
-    def make(_original: Any) -> Any:  # noqa: ANN401
-        def execve(path: Any, argv: Any, env: Any) -> Any:  # noqa: ANN401
+    def make(_original: Any) -> Any:
+        def execve(path: Any, argv: Any, env: Any) -> Any:
             values = (plain(path), [plain(item) for item in argv], _plain_mapping(env))
             return _out(doors["spawn"]("execve", values, {}))
 
@@ -90,8 +91,8 @@ def _execve(doors: Mapping[str, Any]) -> Callable[[Any], Any]:
 
 
 def _execv(doors: Mapping[str, Any]) -> Callable[[Any], Any]:
-    def make(_original: Any) -> Any:  # noqa: ANN401
-        def execv(path: Any, argv: Any, /) -> Any:  # noqa: ANN401
+    def make(_original: Any) -> Any:
+        def execv(path: Any, argv: Any, /) -> Any:
             # The form with an environment, so that the runtime's variables can be put in.
             values = (plain(path), [plain(item) for item in argv], dict(os.environ))
             return _out(doors["spawn"]("execve", values, {}))
@@ -102,8 +103,8 @@ def _execv(doors: Mapping[str, Any]) -> Callable[[Any], Any]:
 
 
 def _system(doors: Mapping[str, Any]) -> Callable[[Any], Any]:
-    def make(_original: Any) -> Any:  # noqa: ANN401
-        def system(command: Any) -> Any:  # noqa: ANN401
+    def make(_original: Any) -> Any:
+        def system(command: Any) -> Any:
             return _out(doors["system"](os.fsdecode(plain(command))))
 
         return system
@@ -111,17 +112,17 @@ def _system(doors: Mapping[str, Any]) -> Callable[[Any], Any]:
     return make
 
 
-def _out(answer: Any) -> Any:  # noqa: ANN401
+def _out(answer: Any) -> Any:
     if isinstance(answer, BaseException):
         raise as_error(answer) from None
     return answer
 
 
-def _as_bytes(item: Any) -> bytes:  # noqa: ANN401
+def _as_bytes(item: Any) -> bytes:
     return os.fsencode(plain(item))
 
 
-def _plain_mapping(env: Any) -> dict[Any, Any] | None:  # noqa: ANN401
+def _plain_mapping(env: Any) -> dict[Any, Any] | None:
     if env is None:
         return None  # this process's own, from 3.13 on
     return {plain(key): plain(value) for key, value in env.items()}

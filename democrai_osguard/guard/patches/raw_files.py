@@ -36,16 +36,16 @@ class _Kind(type):
         )
 
 
-def raw_file_class(original: Any, opened: Callable[..., int], guarded: Callable[[], bool]) -> Any:  # noqa: ANN401 - a class of C code
+def raw_file_class(original: Any, opened: Callable[..., int], guarded: Callable[[], bool]) -> Any:
     """Return what stands for `io.FileIO`."""
 
     class FileIO(original, metaclass=_Kind):  # type: ignore[misc] # a class that was handed in
         def __init__(
             self,
-            file: Any,  # noqa: ANN401 - a path or a descriptor
+            file: Any,
             mode: str = "r",
-            closefd: Any = True,  # noqa: ANN401, FBT002 - as the original has it
-            opener: Any = None,  # noqa: ANN401 - as the original has it
+            closefd: Any = True,  # noqa: FBT002 - as the original has it
+            opener: Any = None,
         ) -> None:
             name = plain(file)
             flags = _FLAGS.get(mode.replace("b", "")) if mode.__class__ is str else None
@@ -70,7 +70,7 @@ def open_code_wrapper(
 ) -> Callable[..., Any]:
     """Return what stands for `io.open_code`."""
 
-    def open_code(path: Any) -> Any:  # noqa: ANN401 - as the original
+    def open_code(path: Any) -> Any:
         return opened(path, "rb") if isinstance(path, str) and guarded() else original(path)
 
     return open_code

@@ -19,7 +19,7 @@ _EXACT = frozenset({str, int, bytes})
 _family = _socket.socket.family.__get__
 
 
-def plain_address(address: Any) -> Any:  # noqa: ANN401
+def plain_address(address: Any) -> Any:
     """Return an address as exact values, so that what is judged is what is used."""
     if address.__class__ is tuple:
         for item in address:
@@ -38,11 +38,11 @@ def plain_address(address: Any) -> Any:  # noqa: ANN401
     return os.fspath(address) if hasattr(address, "__fspath__") else address
 
 
-def _connect(doors: Mapping[str, Any]) -> Callable[[Any], Any]:
-    judge, token, watching = doors["connect"], doors["token"], doors["watching"]
+def _address(doors: Mapping[str, Any], judge: Any) -> Callable[[Any], Any]:
+    token, watching = doors["token"], doors["watching"]
 
-    def make(original: Any) -> Any:  # noqa: ANN401
-        def connect(self: Any, address: Any) -> Any:  # noqa: ANN401
+    def make(original: Any) -> Any:
+        def act(self: Any, address: Any) -> Any:
             if token(None) is None and not watching():
                 return original(self, address)
             address = plain_address(address)
@@ -51,14 +51,14 @@ def _connect(doors: Mapping[str, Any]) -> Callable[[Any], Any]:
                 raise as_error(answer) from None
             return original(self, address)
 
-        return connect
+        return act
 
     return make
 
 
 def _sendto(doors: Mapping[str, Any]) -> Callable[[Any], Any]:
-    def make(original: Any) -> Any:  # noqa: ANN401
-        def sendto(self: Any, data: Any, *args: Any) -> Any:  # noqa: ANN401
+    def make(original: Any) -> Any:
+        def sendto(self: Any, data: Any, *args: Any) -> Any:
             *flags, address = args
             address = plain_address(address)
             answer = doors["connect"](_family(self), address)
@@ -72,14 +72,14 @@ def _sendto(doors: Mapping[str, Any]) -> Callable[[Any], Any]:
 
 
 def _sendmsg(doors: Mapping[str, Any]) -> Callable[[Any], Any]:
-    def make(original: Any) -> Any:  # noqa: ANN401
+    def make(original: Any) -> Any:
         def sendmsg(
-            self: Any,  # noqa: ANN401
-            buffers: Any,  # noqa: ANN401
-            ancdata: Any = (),  # noqa: ANN401
-            flags: Any = 0,  # noqa: ANN401
-            address: Any = None,  # noqa: ANN401
-        ) -> Any:  # noqa: ANN401
+            self: Any,
+            buffers: Any,
+            ancdata: Any = (),
+            flags: Any = 0,
+            address: Any = None,
+        ) -> Any:
             if address is None:
                 return original(self, buffers, ancdata, flags)
             address = plain_address(address)
@@ -96,8 +96,8 @@ def _sendmsg(doors: Mapping[str, Any]) -> Callable[[Any], Any]:
 def _getaddrinfo(doors: Mapping[str, Any]) -> Callable[[Any], Any]:
     token, watching = doors["token"], doors["watching"]
 
-    def make(original: Any) -> Any:  # noqa: ANN401
-        def getaddrinfo(host: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+    def make(original: Any) -> Any:
+        def getaddrinfo(host: Any, *args: Any, **kwargs: Any) -> Any:
             if token(None) is None and not watching():
                 return original(host, *args, **kwargs)
             if host is not None and host.__class__ is not str:
@@ -115,8 +115,8 @@ def _getaddrinfo(doors: Mapping[str, Any]) -> Callable[[Any], Any]:
 def _gethostbyname(
     doors: Mapping[str, Any], pick: Callable[[Any], list[str]]
 ) -> Callable[[Any], Any]:
-    def make(original: Any) -> Any:  # noqa: ANN401
-        def gethostbyname(hostname: Any) -> Any:  # noqa: ANN401
+    def make(original: Any) -> Any:
+        def gethostbyname(hostname: Any) -> Any:
             hostname = plain_address(hostname)
             found = original(hostname)
             doors["looked_up"](hostname, pick(found))
@@ -129,11 +129,13 @@ def _gethostbyname(
 
 def socket_patches(doors: Mapping[str, Any]) -> tuple[Replacement, ...]:
     """Return the rows of this area."""
+    connect = _address(doors, doors["connect"])
     by_name = _gethostbyname(doors, lambda found: [found])
     by_name_ex = _gethostbyname(doors, lambda found: list(found[2]))
     return (
-        Replacement("socket:socket", "connect", _connect(doors)),
-        Replacement("socket:socket", "connect_ex", _connect(doors)),
+        Replacement("socket:socket", "connect", connect),
+        Replacement("socket:socket", "connect_ex", connect),
+        Replacement("socket:socket", "bind", _address(doors, doors["binding"])),
         Replacement("socket:socket", "sendto", _sendto(doors)),
         Replacement("socket:socket", "sendmsg", _sendmsg(doors)),
         Replacement("_socket", "getaddrinfo", _getaddrinfo(doors), everywhere=True),

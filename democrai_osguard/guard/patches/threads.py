@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 
-def runner(begin: Any, end: Any, token: Any, function: Any, args: Any, kwargs: Any) -> Any:  # noqa: ANN401, PLR0913, PLR0917 - a thread is handed its arguments by position
+def runner(begin: Any, end: Any, token: Any, function: Any, args: Any, kwargs: Any) -> Any:  # noqa: PLR0913, PLR0917 - a thread is handed its arguments by position
     """Run work under the guard of the code that handed it out, with nothing but its arguments."""
     work = begin(token)
     if work is not None:
@@ -30,7 +30,7 @@ def bound(doors: Mapping[str, Any], function: Callable[..., Any]) -> Callable[..
         return function
     begin, end = doors["begin"], doors["end"]
 
-    def run(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+    def run(*args: Any, **kwargs: Any) -> Any:
         return runner(begin, end, token, function, args, kwargs)
 
     return run
@@ -39,7 +39,7 @@ def bound(doors: Mapping[str, Any], function: Callable[..., Any]) -> Callable[..
 def thread_start(doors: Mapping[str, Any], name: str) -> Callable[..., Any]:
     """Return what stands for a function of `_thread` that starts a thread."""
 
-    def start(function: Any, args: Any = (), kwargs: Any = None, **options: Any) -> Any:  # noqa: ANN401
+    def start(function: Any, args: Any = (), kwargs: Any = None, **options: Any) -> Any:
         if kwargs is not None:
             options["kwargs"] = kwargs
         answer = doors["start_thread"](name, function, args, options)
@@ -53,8 +53,8 @@ def thread_start(doors: Mapping[str, Any], name: str) -> Callable[..., Any]:
 def _submit(doors: Mapping[str, Any]) -> Callable[[Any], Any]:
     begin, end = doors["begin"], doors["end"]
 
-    def make(original: Any) -> Any:  # noqa: ANN401
-        def submit(self: Any, fn: Any, /, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+    def make(original: Any) -> Any:
+        def submit(self: Any, fn: Any, /, *args: Any, **kwargs: Any) -> Any:
             if doors["carried"]() is not None:
                 return original(
                     self, bound(doors, _in_context(copy_context(), fn)), *args, **kwargs
@@ -70,8 +70,8 @@ def _submit(doors: Mapping[str, Any]) -> Callable[[Any], Any]:
     return make
 
 
-def _in_context(context: Any, function: Any) -> Callable[..., Any]:  # noqa: ANN401
-    def run(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+def _in_context(context: Any, function: Any) -> Callable[..., Any]:
+    def run(*args: Any, **kwargs: Any) -> Any:
         return context.run(function, *args, **kwargs)
 
     return run
@@ -80,8 +80,8 @@ def _in_context(context: Any, function: Any) -> Callable[..., Any]:  # noqa: ANN
 def _first_bound(doors: Mapping[str, Any], position: int) -> Callable[[Any], Any]:
     """Return a maker of functions that tie one argument, a callback, to the active guard."""
 
-    def make(original: Any) -> Any:  # noqa: ANN401
-        def register(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+    def make(original: Any) -> Any:
+        def register(*args: Any, **kwargs: Any) -> Any:
             if len(args) > position and callable(args[position]):
                 values = list(args)
                 values[position] = bound(doors, values[position])
@@ -96,8 +96,8 @@ def _first_bound(doors: Mapping[str, Any], position: int) -> Callable[[Any], Any
 def _all_bound(doors: Mapping[str, Any]) -> Callable[[Any], Any]:
     """Return a maker of functions that tie every argument by keyword to the active guard."""
 
-    def make(original: Any) -> Any:  # noqa: ANN401
-        def register(**callbacks: Any) -> Any:  # noqa: ANN401
+    def make(original: Any) -> Any:
+        def register(**callbacks: Any) -> Any:
             return original(
                 **{
                     when: bound(doors, callback) if callable(callback) else callback
@@ -111,12 +111,12 @@ def _all_bound(doors: Mapping[str, Any]) -> Callable[[Any], Any]:
 
 
 def _handler(doors: Mapping[str, Any]) -> Callable[[Any], Any]:
-    def make(original: Any) -> Any:  # noqa: ANN401
-        def signal(signalnum: Any, handler: Any) -> Any:  # noqa: ANN401
+    def make(original: Any) -> Any:
+        def signal(signalnum: Any, handler: Any) -> Any:
             if callable(handler) and doors["carried"]() is not None:
                 inner = bound(doors, handler)
 
-                def handle(number: int, _frame: object) -> Any:  # noqa: ANN401
+                def handle(number: int, _frame: object) -> Any:
                     # The interrupted frame may be one of ours, so nobody gets it.
                     return inner(number, None)
 
@@ -129,13 +129,13 @@ def _handler(doors: Mapping[str, Any]) -> Callable[[Any], Any]:
 
 
 def _stamped(doors: Mapping[str, Any]) -> Callable[[Any], Any]:
-    def make(original: Any) -> Any:  # noqa: ANN401
+    def make(original: Any) -> Any:
         def __init__(  # noqa: N807 - it replaces one
-            self: Any,  # noqa: ANN401
-            callback: Any,  # noqa: ANN401
-            args: Any,  # noqa: ANN401
-            loop: Any,  # noqa: ANN401
-            context: Any = None,  # noqa: ANN401
+            self: Any,
+            callback: Any,
+            args: Any,
+            loop: Any,
+            context: Any = None,
         ) -> None:
             doors["stamp"](context)
             original(self, callback, args, loop, context)
@@ -146,7 +146,7 @@ def _stamped(doors: Mapping[str, Any]) -> Callable[[Any], Any]:
 
 
 def _noted(doors: Mapping[str, Any]) -> Callable[[Any], Any]:
-    def make(original: Any) -> Any:  # noqa: ANN401
+    def make(original: Any) -> Any:
         doors["runs_callbacks"](original.__code__)
         return original
 

@@ -18,8 +18,8 @@ _EITHER = ("receive", "send")
 
 
 def _async_create(doors: Doors) -> Make:
-    def make(original: Any) -> Any:  # noqa: ANN401
-        async def create_connection(self: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+    def make(original: Any) -> Any:
+        async def create_connection(self: Any, *args: Any, **kwargs: Any) -> Any:
             with exchange(doors, _EITHER, str(self.uri)):
                 connection = await original(self, *args, **kwargs)
             connection.democrai_url = str(self.uri)
@@ -31,8 +31,8 @@ def _async_create(doors: Doors) -> Make:
 
 
 def _sync_connect(doors: Doors) -> Make:
-    def make(original: Any) -> Any:  # noqa: ANN401
-        def connect(uri: str, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+    def make(original: Any) -> Any:
+        def connect(uri: str, *args: Any, **kwargs: Any) -> Any:
             with exchange(doors, _EITHER, uri):
                 connection = original(uri, *args, **kwargs)
             connection.democrai_url = uri
@@ -46,8 +46,8 @@ def _sync_connect(doors: Doors) -> Make:
 def _message(doors: Doors, operation: str, find: Callable[[Any], str | None]) -> Make:
     """Return a maker of methods that judge one message of an open websocket."""
 
-    def make(original: Any) -> Any:  # noqa: ANN401
-        def method(self: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+    def make(original: Any) -> Any:
+        def method(self: Any, *args: Any, **kwargs: Any) -> Any:
             url = find(self)
             if url is not None:
                 answer = doors["message"](operation, url)
@@ -60,11 +60,11 @@ def _message(doors: Doors, operation: str, find: Callable[[Any], str | None]) ->
     return make
 
 
-def _own_url(connection: Any) -> str | None:  # noqa: ANN401
+def _own_url(connection: Any) -> str | None:
     return getattr(connection, "democrai_url", None)
 
 
-def _aiohttp_url(socket: Any) -> str | None:  # noqa: ANN401
+def _aiohttp_url(socket: Any) -> str | None:
     url = getattr(getattr(socket, "_response", None), "url", None)
     return None if url is None else str(url)
 

@@ -128,7 +128,7 @@ def _open(state: State, caller: FrameType | None) -> LockType:
     return handle
 
 
-def leave(handle: Any, frame: FrameType) -> Warning | None:  # noqa: ANN401
+def leave(handle: Any, frame: FrameType) -> Warning | None:
     """Close a guard; only the code that opened it may."""
     record = _OPEN.get(handle)
     if record is None:
@@ -205,7 +205,7 @@ def carried() -> LockType | None:
     return None if state is None else state.token
 
 
-def stamp(context: Any) -> None:  # noqa: ANN401
+def stamp(context: Any) -> None:
     """Put the active guard into a context that somebody made without it."""
     state = current()
     if state is None:
@@ -257,10 +257,10 @@ def protect(prefix: str) -> Warning | None:
 
 
 def use_approvals(
-    asker: Any,  # noqa: ANN401
+    asker: Any,
     notes: tuple[Any, ...],
-    modules: Any,  # noqa: ANN401
-    builtins: Any,  # noqa: ANN401
+    modules: Any,
+    builtins: Any,
 ) -> Warning | None:
     """Change who answers about approvals and who keeps notes, unless guarded code asks for it."""
     state = current()
@@ -283,7 +283,7 @@ def approvals() -> object:
     return ASK[0] if ASK else None
 
 
-def external_access(*question: Any) -> object:  # noqa: ANN401
+def external_access(*question: Any) -> object:
     """Put an explicit question to whoever answers; None where no guard is active.
 
     The subject is the one of the active guard, whatever is asked.

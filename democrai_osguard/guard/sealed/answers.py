@@ -41,7 +41,7 @@ def refusal(state: State, code: str, operation: str | None, target: str, why: st
     return Warning(code, state.kind, state.subject, operation, target, state.chain, why)
 
 
-def noted(answer: Any) -> Any:  # noqa: ANN401
+def noted(answer: Any) -> Any:
     """Return what is handed out; where it is a refusal, it is written down first."""
     if NOTE and type(answer) is Warning and len(answer.args) == _REFUSAL_FIELDS:
         state = current() or CLOSED

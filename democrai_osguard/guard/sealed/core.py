@@ -47,7 +47,7 @@ _SPARE_REFERENCES = 3  # the table, the loop variable and the call that counts
 _MARKED_DEPTH = 16  # frames that are asked which file they come from
 
 
-def text_of(value: Any) -> str | None:  # noqa: ANN401
+def text_of(value: Any) -> str | None:
     """Return text or bytes as exact text, None for anything else; no method of it is called."""
     if isinstance(value, str):
         return "".join((value,))  # noqa: FLY002 - joining calls no method of a subclass
@@ -218,7 +218,7 @@ def shielded(
     A refusal goes through `noted` on its way out.
     """
 
-    def call(*args: Any) -> Any:  # noqa: ANN401
+    def call(*args: Any) -> Any:
         try:
             answer = function(*args)
             return noted(answer) if type(answer) is Warning else answer
@@ -229,7 +229,7 @@ def shielded(
     return call
 
 
-def unguarded(state: State, function: Callable[..., Any], *args: Any) -> Any:  # noqa: ANN401
+def unguarded(state: State, function: Callable[..., Any], *args: Any) -> Any:
     """Call the runtime's own code as if no guard were active."""
     free = SimpleNamespace(**vars(state))
     free.bypass, free.token, free.opener = True, new_token(), None

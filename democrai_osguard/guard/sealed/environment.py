@@ -30,7 +30,7 @@ def about_variable(state: State, name: object) -> Warning | None:
     return None
 
 
-def act(verb: str, key: Any, value: Any = None) -> Any:  # noqa: ANN401
+def act(verb: str, key: Any, value: Any = None) -> Any:
     """Do to the inner mapping what its outside is asked for."""
     data = LIVE[0]
     if verb == "get":

@@ -92,7 +92,7 @@ def _unescaped(path: str) -> str:
     return raw.decode("utf-8", "surrogateescape")
 
 
-def check_call(operation: str, path: Any) -> Warning | None:  # noqa: ANN401
+def check_call(operation: str, path: Any) -> Warning | None:
     """Judge one path for a call that opens it below Python."""
     state = current()
     if state is None or path is None:

@@ -41,7 +41,7 @@ _ATTEMPTS, _PAUSE = 2000, 0.001  # how often, and how long, a listing waits for 
 _MOVES = frozenset({"rename", "replace", "link", "symlink", "chdir", "rmdir"})
 
 
-def call(name: str, touches: tuple[Touch, ...], args: Any, kwargs: Any, library: bool) -> object:  # noqa: ANN401, FBT001 - a door takes its arguments by position
+def call(name: str, touches: tuple[Touch, ...], args: Any, kwargs: Any, library: bool) -> object:  # noqa: FBT001 - a door takes its arguments by position
     """Do what a call of the table does, as far as the active guard allows."""
     state = current()
     moves = name in _MOVES
@@ -60,8 +60,8 @@ def _judged_call(  # noqa: PLR0913, PLR0917 - a call and its row, handed down wh
     state: State,
     name: str,
     touches: tuple[Touch, ...],
-    args: Any,  # noqa: ANN401
-    kwargs: Any,  # noqa: ANN401
+    args: Any,
+    kwargs: Any,
     library: bool,  # noqa: FBT001 - a door takes its arguments by position
 ) -> object:
     pins: list[int] = []
@@ -107,7 +107,7 @@ def _held(  # noqa: PLR0913, PLR0917 - a call and its row, handed down whole
 def _judged(  # noqa: PLR0913, PLR0917 - a call and its row, handed down whole
     state: State,
     operation: str,
-    given: Any,  # noqa: ANN401
+    given: Any,
     how: str,
     named: dict[str, Any],
     keyword: str,
@@ -145,7 +145,7 @@ def _pin(place: str, how: str, pins: list[int], *, by_name: bool) -> str:
     return f"/proc/self/fd/{pins[-1]}/{name}"
 
 
-def _passed(event: str, original: Any, values: list[Any], named: dict[str, Any]) -> object:  # noqa: ANN401
+def _passed(event: str, original: Any, values: list[Any], named: dict[str, Any]) -> object:
     ident = get_ident()
     try:
         ACTING[ident] = event
@@ -160,7 +160,7 @@ def _dir_fd(named: dict[str, Any], keyword: str) -> int | None:
     return found if type(found) is int else None
 
 
-def _argument(values: Any, named: Any, position: int, keyword: str) -> Any:  # noqa: ANN401
+def _argument(values: Any, named: Any, position: int, keyword: str) -> Any:
     return values[position] if position < len(values) else named.get(keyword)
 
 
@@ -173,7 +173,7 @@ def there(place: str) -> bool:
     return True
 
 
-def listing(path: Any) -> object:  # noqa: ANN401
+def listing(path: Any) -> object:
     """Do what `os.scandir` does; under a guard the iterator comes in a tuple, to be wrapped."""
     state = current()
     if state is None:
@@ -218,7 +218,7 @@ def _settled_listing(state: State, path: str | bytes) -> object:
     raise refusal(state, "sandbox_filesystem_denied", "read", text, "it keeps changing")
 
 
-def _scanned(path: Any) -> Any:  # noqa: ANN401
+def _scanned(path: Any) -> Any:
     ident = get_ident()
     try:
         ACTING[ident] = "os.scandir"

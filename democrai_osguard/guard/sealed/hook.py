@@ -112,7 +112,7 @@ def _frames(state: State, args: Args) -> Warning | None:
     return None
 
 
-def _frame_of(traceback: Any, ident: int) -> FrameType | None:  # noqa: ANN401
+def _frame_of(traceback: Any, ident: int) -> FrameType | None:
     try:
         _reading.add(ident)  # in here: an exception from a signal must not leave the note behind
         return traceback.tb_frame  # type: ignore[no-any-return]
@@ -156,7 +156,7 @@ def _executed(state: State, args: Args) -> Warning | None:
     return None
 
 
-def _is_runtime(code: Any) -> bool:  # noqa: ANN401
+def _is_runtime(code: Any) -> bool:
     name = text_of(code.co_filename) if type(code) is CodeType else None
     return name is not None and name.startswith(RUNTIME_FILES[0])
 
@@ -202,8 +202,13 @@ def _started(entry: str) -> Judge:
     return judge_start
 
 
-def _system(state: State, _args: Args) -> Warning | None:
-    return processes.event(state, "os.system", None)
+def _announced(entry: str) -> Judge:
+    """Judge a start that only says what follows: its program is judged where it is started."""
+
+    def judge_announcement(state: State, _args: Args) -> Warning | None:
+        return processes.event(state, entry)
+
+    return judge_announcement
 
 
 def _variable(state: State, args: Args) -> Warning | None:
@@ -278,12 +283,12 @@ JUDGES: dict[str, Judge] = {
     "sqlite3.connect": _database,
     "sqlite3.enable_load_extension": _extension,
     "sqlite3.load_extension": _extension,
-    "subprocess.Popen": _started("subprocess.Popen"),
+    "subprocess.Popen": _announced("subprocess.Popen"),
     "_posixsubprocess.fork_exec": _started("_posixsubprocess.fork_exec"),
     "os.posix_spawn": _started("os.posix_spawn"),
     "os.exec": _started("os.exec"),
     "os.spawn": _started("os.spawn"),
-    "os.system": _system,
+    "os.system": _announced("os.system"),
     "os.fork": _started("os.fork"),
     "os.forkpty": _started("os.forkpty"),
     "os.putenv": _variable,

@@ -90,7 +90,7 @@ def about_copy(state: State, name: str) -> Warning | None:
     return None
 
 
-def create(verb: str, name: Any, origin: Any, spec: Any) -> object:  # noqa: ANN401 - parts of a spec
+def create(verb: str, name: Any, origin: Any, spec: Any) -> object:
     """Judge `_imp.create_builtin` or `create_dynamic`; return what makes that one module.
 
     It is called outside: a module that is being made may run any code, which must not run above
@@ -129,7 +129,7 @@ def about_native(state: State, name: str, filename: object) -> Warning | None:
     return refusal(state, "sandbox_module_denied", None, name.partition(".")[0], place)
 
 
-def attribute(root: str, name: str) -> Any:  # noqa: ANN401
+def attribute(root: str, name: str) -> Any:
     """Return an attribute of a sensitive module, or the refusal of it."""
     answer = importing(root)
     if answer is not None:

@@ -47,14 +47,14 @@ def _fill_caches() -> None:
             network((0, str(length)))
 
 
-def _remember(namespace: Any) -> None:  # noqa: ANN401
+def _remember(namespace: Any) -> None:
     names = dict(namespace)
     _SNAPSHOTS.append((namespace, tuple(names), tuple(names.values())))
     inside = [value for value in names.values() if type(value) in {dict, list, set}]
     _CONTAINERS.extend((value, value.copy()) for value in inside)
 
 
-def _same(space: Any, names: tuple[str, ...], values: tuple[Any, ...]) -> bool:  # noqa: ANN401
+def _same(space: Any, names: tuple[str, ...], values: tuple[Any, ...]) -> bool:
     # By identity, never by ==, which a replacement could answer itself.
     return all(map(is_, map(space.get, names), values))
 
@@ -100,7 +100,7 @@ def restore_answers() -> None:
         _put_right(owner, space, dict(zip(names, values, strict=True)))
 
 
-def _put_right(owner: Any, space: Any, before: dict[str, Any]) -> None:  # noqa: ANN401
+def _put_right(owner: Any, space: Any, before: dict[str, Any]) -> None:
     kind = type if isinstance(owner, type) else ModuleType
     for name in [name for name in list(space) if name not in before]:
         kind.__delattr__(owner, name)
@@ -114,7 +114,7 @@ def watch_mapping(mapping: dict[str, Any]) -> None:
     _MAPPINGS.append((mapping, dict(mapping)))
 
 
-def _functions(owner: Any) -> tuple[tuple[str, ...], tuple[Any, ...]]:  # noqa: ANN401
+def _functions(owner: Any) -> tuple[tuple[str, ...], tuple[Any, ...]]:
     kinds = (FunctionType, type, classmethod, property, staticmethod, ModuleType, dict)
     names = {name: value for name, value in vars(owner).items() if isinstance(value, kinds)}
     return tuple(names), tuple(names.values())

@@ -24,7 +24,7 @@ from democrai_osguard.guard.sealed.paths import (
 _ROOM = 8192
 
 
-def quick_stat(path: Any) -> object:  # noqa: ANN401
+def quick_stat(path: Any) -> object:
     """Do what `os.stat(path)` does, as far as the active guard allows."""
     state = current() if get(MISSING) is not MISSING or WATCH else None
     if state is None:
@@ -60,7 +60,7 @@ def _first_stat(state: State, path: str) -> object:
     return _seen(state, path, found)
 
 
-def quick_lstat(path: Any) -> object:  # noqa: ANN401
+def quick_lstat(path: Any) -> object:
     """Do what `os.lstat(path)` does, as far as the active guard allows."""
     state = current()
     if state is None:
@@ -81,7 +81,7 @@ def quick_lstat(path: Any) -> object:  # noqa: ANN401
         return handed_out(error, state)
 
 
-def stat_call(path: Any, dir_fd: Any, follow: Any, library: bool) -> object:  # noqa: ANN401, FBT001 - a door takes its arguments by position
+def stat_call(path: Any, dir_fd: Any, follow: Any, library: bool) -> object:  # noqa: FBT001 - a door takes its arguments by position
     """Do what `os.stat` and `os.lstat` do, as far as the active guard allows."""
     state = current()
     if state is None:
@@ -96,7 +96,7 @@ def stat_call(path: Any, dir_fd: Any, follow: Any, library: bool) -> object:  # 
         return handed_out(error, state)
 
 
-def _judged_stat(state: State, path: Any, *, follow: bool = True) -> object:  # noqa: ANN401
+def _judged_stat(state: State, path: Any, *, follow: bool = True) -> object:
     exact(path)
     if type(path) is int or not path:
         return stat(path, follow_symlinks=follow)
@@ -136,7 +136,7 @@ def _seen(state: State, path: str | bytes, found: stat_result) -> stat_result:
     return found
 
 
-def access_call(path: Any, mode: Any, named: Any, library: bool) -> object:  # noqa: ANN401, FBT001 - a door takes its arguments by position
+def access_call(path: Any, mode: Any, named: Any, library: bool) -> object:  # noqa: FBT001 - a door takes its arguments by position
     """Do what `os.access` does, as far as the active guard allows."""
     state = current()
     if state is None:

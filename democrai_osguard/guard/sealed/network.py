@@ -70,7 +70,7 @@ def _by_name(state: State, target: NetworkTarget) -> list[str]:
     return texts
 
 
-def connect(family: int, address: Any) -> Warning | None:  # noqa: ANN401
+def connect(family: int, address: Any) -> Warning | None:
     """Judge a socket that is about to reach an address."""
     state = current()
     if state is None or was_reached(state, family, address):
@@ -81,7 +81,7 @@ def connect(family: int, address: Any) -> Warning | None:  # noqa: ANN401
         return as_refusal(error, state)
 
 
-def about_address(state: State, family: int, address: Any) -> Warning | None:  # noqa: ANN401
+def about_address(state: State, family: int, address: Any) -> Warning | None:
     """Judge an address of any family."""
     if family == AF_UNIX:
         return _about_unix(state, address)
@@ -90,7 +90,7 @@ def about_address(state: State, family: int, address: Any) -> Warning | None:  #
     return _about_endpoint(state, address)
 
 
-def was_reached(state: State, family: int, address: Any) -> bool:  # noqa: ANN401
+def was_reached(state: State, family: int, address: Any) -> bool:
     """Tell whether exactly this host and port was judged, and allowed, in this activation."""
     return (
         family in _INTERNET
@@ -102,7 +102,7 @@ def was_reached(state: State, family: int, address: Any) -> bool:  # noqa: ANN40
     )
 
 
-def _is_plain(address: Any) -> bool:  # noqa: ANN401
+def _is_plain(address: Any) -> bool:
     """Tell whether an address is host and port; another object could equal whatever is allowed."""
     if type(address) is not tuple or len(address) < _HOST_AND_PORT:
         return False
@@ -135,7 +135,7 @@ def endpoint(host: str, port: int) -> str:
     return f"{bracketed}:{port}" if port > 0 else bracketed
 
 
-def _about_unix(state: State, address: Any) -> Warning | None:  # noqa: ANN401
+def _about_unix(state: State, address: Any) -> Warning | None:
     text = text_of(address)
     if not text or text.startswith("\0"):
         name = (text or "").lstrip("\0")
@@ -143,7 +143,7 @@ def _about_unix(state: State, address: Any) -> Warning | None:  # noqa: ANN401
     return about_path(state, "modify", resolve(absolute(text)))
 
 
-def lookup(state: State, host: Any) -> Warning | None:  # noqa: ANN401
+def lookup(state: State, host: Any) -> Warning | None:
     """Judge the look-up of a name, which is a message to whoever answers for it."""
     host = text_of(host) or ""
     if host in state.places:
@@ -160,7 +160,7 @@ def lookup(state: State, host: Any) -> Warning | None:  # noqa: ANN401
     return about_network(state, "connect", name)
 
 
-def reverse(state: State, host: Any) -> Warning | None:  # noqa: ANN401
+def reverse(state: State, host: Any) -> Warning | None:
     """Judge the look-up of whom an address belongs to, which tells the address to strangers."""
     name = _plain_host(_text(host))
     if name == "localhost" or not _is_address(name):
@@ -174,7 +174,7 @@ def _may_be_looked_up(state: State, host: str) -> None:
     state.places[host] = True
 
 
-def looked_up(host: Any, addresses: list[str]) -> None:  # noqa: ANN401
+def looked_up(host: Any, addresses: list[str]) -> None:
     """Remember what a name that may be reached resolved to."""
     if get(MISSING) is MISSING and not WATCH:
         return
@@ -216,7 +216,7 @@ def http_begin(operations: tuple[str, ...], url: str, through: str | None) -> ob
     return _pass(*_place(through)) if answer is None else answer
 
 
-def http_end(handle: Any) -> None:  # noqa: ANN401
+def http_end(handle: Any) -> None:
     """Take a pass back."""
     record = _ENDPOINTS.pop(handle, None)
     if record is not None and _PASS.get(None) is handle:
@@ -281,11 +281,11 @@ def _is_address(name: str) -> bool:
     return ":" in name or name.rpartition(".")[2].isdigit()
 
 
-def _text(host: Any) -> str:  # noqa: ANN401
+def _text(host: Any) -> str:
     return text_of(host) or ""
 
 
-def new_socket(state: State, kind: Any, family: int, type_: int, raw: type) -> Warning | None:  # noqa: ANN401
+def new_socket(state: State, kind: Any, family: int, type_: int, raw: type) -> Warning | None:
     """Judge the making of a socket: its family, and whether it passes by the Python class."""
     if type(kind) is raw:
         return refusal(state, "sandbox_network_denied", "connect", "a socket of the C class")
@@ -294,9 +294,19 @@ def new_socket(state: State, kind: Any, family: int, type_: int, raw: type) -> W
     return refusal(state, "sandbox_network_denied", "connect", f"family {family} type {type_}")
 
 
-def bind(state: State, family: int, address: Any) -> Warning | None:  # noqa: ANN401
+def bind(state: State, family: int, address: Any) -> Warning | None:
     """Judge where a socket listens: only a name in the file system is a right of its own."""
     text = text_of(address) if family == AF_UNIX else None
     if not text or text.startswith("\0"):
         return None
     return about_path(state, "create", resolve(absolute(text), follow=False))
+
+
+def binding(family: int, address: Any) -> Warning | None:
+    """Judge the name of a place to listen at, before it is looked up."""
+    state = current()
+    if state is None or family not in _INTERNET:
+        return None
+    if not _is_plain(address):
+        return refusal(state, "sandbox_network_denied", "connect", f"family {family}, oddly")
+    return lookup(state, address[0])

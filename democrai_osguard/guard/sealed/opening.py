@@ -57,7 +57,7 @@ READING: dict[int, str | bytes] = {}
 WRITING: dict[int, str | bytes] = {}
 
 
-def builtin_open(file: Any, mode: Any, rest: Any, closefd: Any, opener: Any) -> object:  # noqa: ANN401
+def builtin_open(file: Any, mode: Any, rest: Any, closefd: Any, opener: Any) -> object:
     """Do what `open` does, as far as the active guard allows."""
     state = current()
     if state is None:
@@ -133,7 +133,7 @@ def _open_to_write(state: State, file: str | bytes, mode: str, rest: tuple[Any, 
         WRITING.pop(ident, None)
 
 
-def quick_open(path: Any, flags: Any, mode: Any) -> object:  # noqa: ANN401
+def quick_open(path: Any, flags: Any, mode: Any) -> object:
     """Open for reading what was judged a moment ago; return None where that is not the case.
 
     This is `os.open` as it is called most often, so it does without calls of our own.
@@ -156,7 +156,7 @@ def quick_open(path: Any, flags: Any, mode: Any) -> object:  # noqa: ANN401
     return descriptor
 
 
-def _open_with(opener: Any, file: str | bytes, mode: str, rest: tuple[Any, ...]) -> object:  # noqa: ANN401
+def _open_with(opener: Any, file: str | bytes, mode: str, rest: tuple[Any, ...]) -> object:
     """Open by a function of the caller's, which is judged where that opens: the name is a name."""
     table = WRITING if set(mode) & _WRITES else READING
     try:
@@ -166,7 +166,7 @@ def _open_with(opener: Any, file: str | bytes, mode: str, rest: tuple[Any, ...])
         table.pop(get_ident(), None)
 
 
-def os_open_call(path: Any, flags: Any, mode: Any, dir_fd: Any, library: bool) -> object:  # noqa: ANN401, FBT001 - a door takes its arguments by position
+def os_open_call(path: Any, flags: Any, mode: Any, dir_fd: Any, library: bool) -> object:  # noqa: FBT001 - a door takes its arguments by position
     """Do what `os.open` does, as far as the active guard allows."""
     state = current()
     if state is None:

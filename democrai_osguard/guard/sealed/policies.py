@@ -19,7 +19,7 @@ _POLICIES: dict[Any, SimpleNamespace] = {}
 _ROOM = 256
 
 
-def with_runtime(policy: SimpleNamespace, runtime: Any) -> dict[str, frozenset[str]]:  # noqa: ANN401
+def with_runtime(policy: SimpleNamespace, runtime: Any) -> dict[str, frozenset[str]]:
     """Return the roots of a policy and of the runtime together, put together once."""
     if policy.rooted is None or policy.rooted[0] is not runtime:
         both = {
@@ -74,7 +74,7 @@ def _compiled(outer: SimpleNamespace | None, spec: SimpleNamespace) -> SimpleNam
     )
 
 
-def _plain(rules: Any) -> tuple[Plain, ...]:  # noqa: ANN401
+def _plain(rules: Any) -> tuple[Plain, ...]:
     if rules is None:
         return ()
     return tuple((str(r.resource_type), str(r.operation), r.target) for r in rules.rules)
@@ -84,12 +84,12 @@ def _grants(chain: Chain, operation: str, text: str) -> bool:
     return chain.find(ResourceType.NETWORK, Operation(operation), text) is not None
 
 
-def _any_host(targets: Any, name: str) -> bool:  # noqa: ANN401
+def _any_host(targets: Any, name: str) -> bool:
     host = parse_network(name).host
     return any(target.host.covers(host) for target in targets)
 
 
-def _any_endpoint(targets: Any, scheme: str, text: str) -> bool:  # noqa: ANN401
+def _any_endpoint(targets: Any, scheme: str, text: str) -> bool:
     asked = parse_network(text)
     return any(
         target.scheme in {None, scheme}

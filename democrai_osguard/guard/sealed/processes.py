@@ -48,12 +48,17 @@ def may_start(state: State, entry: str) -> Warning | None:
     return refusal(state, "sandbox_subprocess_denied", "execute", entry)
 
 
-def about_program(state: State, program: Any, path: str | None) -> Warning | None:  # noqa: ANN401
-    """Judge a program as it is named: by a path, or looked up in PATH."""
+def about_program(
+    state: State, program: Any, path: str | None, start: str | None = None
+) -> Warning | None:
+    """Judge a program as it is named: by a path, or looked up in PATH.
+
+    `start` is the folder that the child enters first, where it does: relative names begin there.
+    """
     text = text_of(program)
     if text is None:
         return refusal(state, "sandbox_filesystem_execute_denied", "execute", "an odd program")
-    place = found(text, path)
+    place = found(text, path, start)
     if place is None:
         return None  # there is nothing to execute; the call itself says so
     for _ in range(_SHEBANGS):
@@ -63,7 +68,7 @@ def about_program(state: State, program: Any, path: str | None) -> Warning | Non
         interpreter = _shebang(place)
         if interpreter is None:
             return None
-        text, place = interpreter, found(interpreter, path) or interpreter
+        text, place = interpreter, found(interpreter, path, start) or interpreter
     return refusal(state, "sandbox_filesystem_execute_denied", "execute", text, "too many scripts")
 
 
@@ -78,16 +83,20 @@ def _about_executable(state: State, text: str, place: str) -> Warning | None:
     return about_path(state, "execute", real)
 
 
-def found(text: str, path: str | None) -> str | None:
+def found(text: str, path: str | None, start: str | None = None) -> str | None:
     """Return where a program is, as the kernel or a look-up in PATH would find it."""
     if "/" in text:
-        return text
+        return _from(start, text)
     folders = path if path is not None else _variable(b"PATH") or _DEFAULT_PATH
     for folder in folders.split(":"):
-        place = f"{folder or '.'}/{text}"
+        place = _from(start, f"{folder or '.'}/{text}")
         if may(place, _X_OK):
             return place
     return None
+
+
+def _from(start: str | None, path: str) -> str:
+    return path if start is None or path.startswith("/") else f"{start}/{path}"
 
 
 def _variable(name: bytes) -> str | None:
@@ -126,7 +135,7 @@ def owned(state: State) -> dict[str, str]:
     return dict(state.variables())
 
 
-def merged(state: State, env: Any) -> dict[bytes, bytes]:  # noqa: ANN401
+def merged(state: State, env: Any) -> dict[bytes, bytes]:
     """Return the environment of a child: the caller's, with the runtime's own put in place."""
     source = LIVE[0] if env is None else env
     result = {}
@@ -139,7 +148,7 @@ def merged(state: State, env: Any) -> dict[bytes, bytes]:  # noqa: ANN401
     return result
 
 
-def _bytes(value: Any) -> bytes:  # noqa: ANN401
+def _bytes(value: Any) -> bytes:
     return value if isinstance(value, bytes) else str(value).encode("utf-8", "surrogateescape")
 
 
@@ -167,24 +176,27 @@ def fork_exec(args: tuple[Any, ...]) -> object:
 def _about_list(state: State, args: tuple[Any, ...]) -> Warning | None:
     """Judge the candidates that subprocess made of a program and PATH; the first there counts."""
     candidates = [bytes(item) for item in args[1]]
+    start = text_of(args[4])
     if len(candidates) > 1:
         name = candidates[0].rpartition(b"/")[2].decode("utf-8", "surrogateescape")
         folders = b":".join(item.rpartition(b"/")[0] for item in candidates).decode()
-        return about_program(state, name, folders) or _about_shell(state, name, args[0])
-    answer = about_program(state, candidates[0], None)
-    return answer or _about_shell(state, candidates[0].decode("utf-8", "surrogateescape"), args[0])
+        answer = about_program(state, name, folders, start)
+        return answer or _about_shell(state, name, args[0], start)
+    name = candidates[0].decode("utf-8", "surrogateescape")
+    answer = about_program(state, name, None, start)
+    return answer or _about_shell(state, name, args[0], start)
 
 
-def _about_shell(state: State, program: str, argv: Any) -> Warning | None:  # noqa: ANN401
+def _about_shell(state: State, program: str, argv: Any, start: str | None = None) -> Warning | None:
     """Judge the first word of a line that is handed to a shell."""
     words = [_bytes(item).decode("utf-8", "surrogateescape") for item in argv]
     if program.rpartition("/")[2] not in {"sh", "bash", "dash"} or "-c" not in words[1:2]:
         return None
     word = first_word(words[_LINE]) if len(words) > _LINE else None
-    return None if word is None else about_program(state, word, None)
+    return None if word is None else about_program(state, word, None, start)
 
 
-def _as_mapping(pairs: Any) -> dict[bytes, bytes] | None:  # noqa: ANN401
+def _as_mapping(pairs: Any) -> dict[bytes, bytes] | None:
     if pairs is None:
         return None
     split = (bytes(pair).partition(b"=") for pair in pairs)
@@ -240,7 +252,7 @@ def system(command: str) -> object:
         return bare(error, state)
 
 
-def event(state: State, entry: str, program: object) -> Warning | None:
+def event(state: State, entry: str, program: object = None) -> Warning | None:
     """Judge a start that no wrapper has seen: the hook's side."""
     if get_ident() in PASSING:
         return None

@@ -51,7 +51,7 @@ _warm: list[SimpleNamespace] = []
 _lock = allocate_lock()
 
 
-def start_task(command: Any, env: Any, folder: Any, descriptors: Any) -> object:  # noqa: ANN401
+def start_task(command: Any, env: Any, folder: Any, descriptors: Any) -> object:
     """Start a program under the active guard's policy; None where no guard is active.
 
     Returns its number and what the operating system does not hold, or why it was not started.
@@ -73,7 +73,7 @@ def start_task(command: Any, env: Any, folder: Any, descriptors: Any) -> object:
         return bare(error, state)
 
 
-def _check_plain(command: Any, env: Any, descriptors: Any) -> None:  # noqa: ANN401
+def _check_plain(command: Any, env: Any, descriptors: Any) -> None:
     """Raise TypeError where something has methods of its own, which would run in here."""
     lists = type(command) is list and type(descriptors) is list
     if lists and command and len(descriptors) == _STANDARD and type(env) in {dict, type(None)}:

@@ -37,7 +37,7 @@ _tickets: dict[LockType, tuple[Any, Any, Any]] = {}
 _guarded_starts = [0]
 
 
-def start(name: str, function: Any, args: Any, options: dict[str, Any]) -> object:  # noqa: ANN401
+def start(name: str, function: Any, args: Any, options: dict[str, Any]) -> object:
     """Start a thread under the guard of the code that starts it."""
     state = current()
     if state is None:
@@ -53,13 +53,13 @@ def start(name: str, function: Any, args: Any, options: dict[str, Any]) -> objec
         STARTING.remove(work)
 
 
-def _work(token: LockType, function: Any, args: Any, kwargs: Any) -> Any:  # noqa: ANN401
+def _work(token: LockType, function: Any, args: Any, kwargs: Any) -> Any:
     """Return a callable that runs the work in the public runner, without a frame of ours."""
     runner, begin, end = RUNNER
     return ORIGINALS["partial"](runner, begin, end, token, function, args, kwargs)
 
 
-def _start(name: str, function: Any, args: Any, options: dict[str, Any]) -> object:  # noqa: ANN401
+def _start(name: str, function: Any, args: Any, options: dict[str, Any]) -> object:
     original = ORIGINALS[name]
     if name == "start_joinable_thread":
         return original(function, **options)
@@ -67,7 +67,7 @@ def _start(name: str, function: Any, args: Any, options: dict[str, Any]) -> obje
     return original(function, args) if kwargs is None else original(function, args, kwargs)
 
 
-def begin(token: Any) -> object:  # noqa: ANN401
+def begin(token: Any) -> object:
     """Let what the calling runner runs be under the guard of a token; return a ticket's work."""
     own_frame = here()
     frame = None if own_frame is None else own_frame.f_back
@@ -106,7 +106,7 @@ def end() -> None:
         STATES.pop(token, None)
 
 
-def ticket(function: Any, args: Any, kwargs: Any) -> LockType | None:  # noqa: ANN401
+def ticket(function: Any, args: Any, kwargs: Any) -> LockType | None:
     """Return a ticket for work without a guard, None where no thread can have one."""
     if not _guarded_starts[0] or current() is not None or get(MISSING) is not MISSING:
         return None

@@ -78,6 +78,34 @@ def test_a_script_needs_its_interpreter_too(tmp_path: Path) -> None:
     assert guarded(_execute(str(script), _TRUE, _ENV), run) == 0
 
 
+def test_a_relative_program_is_looked_for_where_the_child_goes_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for folder in ("granted", "other"):
+        (tmp_path / folder).mkdir()
+        program = tmp_path / folder / "program"
+        program.write_text(f"#!/bin/sh\necho {folder}\n")
+        program.chmod(0o755)
+    monkeypatch.chdir(tmp_path / "granted")
+    rules = _execute(str(tmp_path / "granted"), _SH)
+
+    def run(command: str, cwd: object, path: str = "", *, shell: bool = False) -> object:
+        env = {"PATH": path}
+        return subprocess.check_output(command, cwd=cwd, env=env, shell=shell, text=True)  # type: ignore[call-overload]
+
+    refused = f"sandbox_filesystem_execute_denied:m:{tmp_path}/other/program"
+    other = tmp_path / "other"
+    assert run("./program", other) == "other\n"  # the control
+    assert guarded(rules, lambda: run("./program", None)) == "granted\n"
+    assert guarded(rules, lambda: run("./program", other)) == refused
+    assert guarded(rules, lambda: run("./program", "../other")) == refused
+    assert guarded(rules, lambda: run("./program", os.fsencode(other))) == refused
+    assert guarded(rules, lambda: run("program", other, ".")) == refused
+    assert guarded(rules, lambda: run("./program", other, shell=True)) == refused  # noqa: S604 - the act itself
+    monkeypatch.chdir(other)
+    assert guarded(rules, lambda: run("./program", tmp_path / "granted")) == "granted\n"
+
+
 @pytest.mark.parametrize("env", [None, {"DEMOCRAI_ACCESS": "[]", "DEMOCRAI_X": "1", "KEPT": "1"}])
 def test_the_child_gets_the_runtime_s_variables(env: dict[str, str] | None) -> None:
     rules = _execute(_ENV)
