@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from typing import TYPE_CHECKING
 
@@ -50,6 +51,7 @@ def _codes(node: ast.AST) -> Iterator[str | None]:
         yield found and found[0]
 
 
+@functools.cache
 def said(repo: Path) -> set[str]:
     """Return every stable code in the source."""
     return {code for node in _sources(repo) for code in _codes(node) if code}
