@@ -75,8 +75,9 @@ def read_document(path: str | os.PathLike[str]) -> object:
     try:
         with open(path, "rb") as file:
             raw = file.read(MANIFEST_LIMIT + 1)
-    except OSError as error:
-        raise ManifestError((f"{os.fspath(path)!a}: {error.strerror}",)) from error
+    except (OSError, ValueError) as error:  # the latter for a NUL in the name
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise ManifestError((f"{os.fspath(path)!a}: {reason}",)) from error
     if len(raw) > MANIFEST_LIMIT:
         raise ManifestError((f"{os.fspath(path)!a}: larger than {MANIFEST_LIMIT} bytes",))
     return parse_json(raw)

@@ -17,10 +17,17 @@ from dataclasses import dataclass
 
 from democrai_osguard.enforcement.cgroups import CgroupLayout, read_cgroup_layout
 from democrai_osguard.enforcement.landlock_words import landlock_words
+from democrai_osguard.errors import OsGuardError
 from democrai_osguard_helper.protocol import socket_path
 
 _SBIN = ("/usr/local/sbin", "/usr/sbin", "/sbin")  # not on every user's PATH
-_PATIENCE = 10.0  # seconds for a program that should answer at once
+_PATIENCE = 60.0  # seconds for a program that answers at once on a host that has time
+
+
+class HostUnknown(OsGuardError, RuntimeError):
+    """What this host can enforce could not be found out."""
+
+    code = "host_unknown"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +75,10 @@ class _Kernel:
 
 def _kernel() -> _Kernel:
     command = [sys.executable, "-I", "-m", "democrai_osguard_launcher.host_report"]
-    done = subprocess.run(command, capture_output=True, check=True, timeout=_PATIENCE)  # noqa: S603 - our own module
+    try:
+        done = subprocess.run(command, capture_output=True, check=True, timeout=_PATIENCE)  # noqa: S603 - our own module
+    except (OSError, subprocess.SubprocessError) as error:
+        raise HostUnknown(f"{HostUnknown.code}: the kernel's report failed: {error}") from error
     return _Kernel(**json.loads(done.stdout))
 
 
@@ -115,7 +125,14 @@ def _iptables() -> Fact:
         follows = "the helper cannot use its firewall layer; cgroup-BPF can hold egress alone"
         return Fact("iptables", value, "iptables: not installed", follows)
     command = [program, "--version"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_PATIENCE)  # noqa: S603 - a program of the host, found by name
+    try:
+        done = subprocess.run(  # noqa: S603 - a program of the host, found by name
+            command, capture_output=True, text=True, check=False, timeout=_PATIENCE
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        return Fact(
+            "iptables", value, f"iptables: does not answer ({error})", "as if it were not there"
+        )
     backend = iptables_backend(done.stdout)
     words = f"iptables: {backend} backend, ipset {'found' if ipset else 'not installed'}"
     follows = "the helper has its firewall layer" if ipset else "the firewall layer needs ipset"

@@ -178,6 +178,7 @@ def test_a_file_that_is_not_json_is_an_error(tmp_path: Path, text: str, word: st
 
 def test_a_file_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
     assert "No such file" in problems(tmp_path / "missing.json")[0]
+    assert "null" in problems(tmp_path / "a\0b")[0]
     assert "directory" in problems(tmp_path)[0]
 
 

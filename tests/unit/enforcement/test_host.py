@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from command_line import osguard
 
+from democrai_osguard.enforcement import host
 from democrai_osguard.enforcement.cgroups import CgroupLayout, cgroup_layout
 from democrai_osguard.enforcement.host import iptables_backend
 from democrai_osguard.enforcement.landlock_words import landlock_words
@@ -76,3 +77,9 @@ def test_status_says_whether_the_helper_answers(tmp_path: Path) -> None:
         opened = osguard("status", "--json", DEMOCRAI_OS_HELPER_SOCKET=path)
     assert json.loads(closed.stdout)["helper"] == {"socket": path, "reachable": False}
     assert json.loads(opened.stdout)["helper"] == {"socket": path, "reachable": True}
+
+
+def test_a_kernel_that_cannot_be_asked_is_one_clear_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host, "_PATIENCE", 0.0)
+    with pytest.raises(host.HostUnknown, match="host_unknown: the kernel's report failed"):
+        host.host_facts()
