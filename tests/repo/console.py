@@ -5,6 +5,7 @@ What a reader does not see stands in comments of the document:
     <!-- given: mkdir inbox -->           a line of shell, run before what follows
     <!-- file: manifest.json -->          the fenced block that follows is that file
     <!-- stand-in 7f3a: some command -->  the document says 7f3a for what that command prints
+    <!-- alike: each host has its own --> of the next outputs, each line's first word is compared
 
 In an expected output `…` is any text of a line, and a line that is `…` alone is any lines. The
 document calls its folder /srv/notes. `$?` is the exit code of the command before.
@@ -26,10 +27,11 @@ if TYPE_CHECKING:
 FOLDER = "/srv/notes"
 _PATIENCE = 60.0
 _PIECE = re.compile(
-    r"^<!-- (?P<word>given|file|stand-in)(?: (?P<name>\S+))?: (?P<text>.*?) -->$"
+    r"^<!-- (?P<word>given|file|stand-in|alike)(?: (?P<name>\S+))?: (?P<text>.*?) -->$"
     r"|^(?P<fence>```+)(?P<language>\w*)\n(?P<body>.*?)^(?P=fence)$",
     re.MULTILINE | re.DOTALL,
 )
+_FIRST_WORD = re.compile(r"^(?!\$ )( *\S+).*$", re.MULTILINE)  # of a line of output
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +71,7 @@ Step = Given | File | StandIn | Command
 
 def steps(document: str) -> Iterator[Step]:
     """Yield what a document shows and prepares, from top to bottom."""
-    name = None
+    name, alike = None, False
     for piece in _PIECE.finditer(document):
         if piece["word"] == "given":
             yield Given(piece["text"])
@@ -77,11 +79,15 @@ def steps(document: str) -> Iterator[Step]:
             yield StandIn(piece["name"], piece["text"])
         elif piece["word"] == "file":
             name = piece["text"]
+        elif piece["word"] == "alike":
+            alike = True
         elif name is not None:
             yield File(name, piece["body"])
             name = None
         elif piece["language"] == "console":
-            yield from _commands(piece["body"], document.count("\n", 0, piece.start()) + 2)
+            body = _FIRST_WORD.sub(r"\1…", piece["body"]) if alike else piece["body"]
+            yield from _commands(body, document.count("\n", 0, piece.start()) + 2)
+            alike = False
 
 
 def _commands(body: str, line: int) -> Iterator[Command]:
