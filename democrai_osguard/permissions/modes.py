@@ -112,8 +112,12 @@ class Permissions:
             with self._lock:
                 self._asking.discard(done)
                 self._open.pop(identity, None)
-            closed = Deny(request, "the question was closed, which is a no")
-            shared.set_result(closed if done.cancelled() else done.result())
+            if done.cancelled():
+                shared.set_result(Deny(request, "the question was closed, which is a no"))
+            elif (error := done.exception()) is not None:  # what cannot be written down is not done
+                shared.set_exception(error)
+            else:
+                shared.set_result(done.result())
 
         question.add_done_callback(ended)
         return shared
