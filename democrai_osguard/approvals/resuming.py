@@ -57,6 +57,7 @@ def _run(service: ApprovalService, request: PendingRequest, action: Action) -> b
     sealed = service.store.claim_resume(request.id)
     if sealed is None:
         return False
+    service.notice()  # the action is about to use what another process has just approved
     state = ResumeState.FAILED
     try:
         context = vault.open(sealed, binding_of(request))

@@ -75,7 +75,7 @@ class ApprovalService:
         self.pending_ttl = pending_ttl
         self._clock = clock
         self.journal = Journal(audit)
-        self._own_changes = 0
+        self._news = 0
         self._latest = threading.local()
 
     # What people decided, as `decide` asks for it. For many questions take `verdicts()`.
@@ -95,7 +95,7 @@ class ApprovalService:
 
     def verdicts(self) -> ActivationVerdicts:
         """Return answers that are remembered for one guard activation."""
-        return ActivationVerdicts(self.store, lambda: self._own_changes)
+        return ActivationVerdicts(self.store, lambda: self._news)
 
     def check(
         self,
@@ -234,6 +234,7 @@ class ApprovalService:
         if revision == after:
             return after, []
         changed = self.store.requests(at=self._clock(), pending=False, after=after, limit=_ALL)
+        self.notice()
         return max([revision, *(request.revision for request in changed)]), changed
 
     def watch(self, *, timeout: float | None = None) -> Iterator[PendingRequest]:
@@ -255,8 +256,13 @@ class ApprovalService:
                 continue  # another held call was quicker
             left = until - time.monotonic()
             if request.state != "pending" or left <= 0:
+                self.notice()
                 return request
             self.store.wait(revision, min(left, _PATIENCE))
+
+    def notice(self) -> None:
+        """Let what this process has seen to be decided count here at once."""
+        self._news += 1
 
     def withdraw(self, request_id: str) -> bool:
         """Close a request whose call no longer waits; tell whether it was still open."""
@@ -291,7 +297,7 @@ class ApprovalService:
 
     def _deciding(self, act: Callable[[Witness], Result]) -> Result:
         result = self.journal.deciding(act)
-        self._own_changes += 1
+        self.notice()
         return result
 
     def _seal(

@@ -74,12 +74,12 @@ class ActivationVerdicts:
     def __init__(
         self,
         store: Store,
-        own_changes: Callable[[], int] = lambda: 0,
+        news: Callable[[], int] = lambda: 0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._store = store
-        self._own_changes = own_changes
-        self._own = 0
+        self._news = news
+        self._known = 0
         self._clock = clock
         self._seen: dict[AccessRequest, Answers] = {}
         self._generation = -1
@@ -99,10 +99,10 @@ class ActivationVerdicts:
 
     def _ask(self, request: AccessRequest) -> Answers:
         now = self._clock()
-        own = self._own_changes()  # what this process decided counts at once
-        if own != self._own or now - self._checked >= FRESH_SECONDS:
+        news = self._news()  # what this process decided, or saw to be decided, counts at once
+        if news != self._known or now - self._checked >= FRESH_SECONDS:
             self._refresh(now)
-            self._own = own
+            self._known = news
         seen = self._seen
         known = seen.get(request)
         if known is None:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 FAILED = "failed"
 _PROTECTED = "it belongs to the guard itself"
+_BYTECODE = "__pycache__"
 
 
 class Desk:
@@ -48,6 +49,7 @@ class Desk:
         self._profiles = dict(profiles or {})
         self._settler = settler
         self._combined: dict[tuple[str, ...], Profile] = {}
+        self._latest: object = None  # the activation that asked last
 
     def __call__(
         self,
@@ -58,6 +60,9 @@ class Desk:
         declared: bool,  # noqa: FBT001 - as the guard passes it
     ) -> bool | str:
         """Return True where the act is allowed, else why not."""
+        if token is not self._latest:  # an activation begins with what is decided by then
+            self._latest = token
+            self.service.notice()
         who = _Actor(doors["info_by_token"](token))
         request = who.request(resource, operation, target)
         rules = (request.rule,) if declared else ()
@@ -77,6 +82,7 @@ class Desk:
         context: str | None,
     ) -> Answer | Failure:
         """Answer an explicit question; with `register`, ask a person where nothing allows it."""
+        self.service.notice()  # who asks in so many words is told what is decided now
         who = _Actor(info)
         try:
             request = access_request(
@@ -108,6 +114,8 @@ class Desk:
 
     def _without_a_rule(self, decision: RequiresApproval, who: _Actor) -> bool | str:
         request = decision.request
+        if _is_bytecode(request):
+            return False
         if self._settler is not None:
             settled = self._settler.settle(decision)
             return True if isinstance(settled, Allow) else settled.reason
@@ -151,6 +159,13 @@ class _Actor:
 
 def _is_file(request: AccessRequest) -> bool:
     return request.resource_type is ResourceType.FILESYSTEM
+
+
+def _is_bytecode(request: AccessRequest) -> bool:
+    """Tell whether Python wants to keep what it compiled: nobody is asked about a cache."""
+    folder, _, name = request.target.rpartition("/")
+    in_cache = name == _BYTECODE or folder.endswith(f"/{_BYTECODE}")
+    return _is_file(request) and request.operation is not Operation.READ and in_cache
 
 
 def _is_noted(request: AccessRequest) -> bool:

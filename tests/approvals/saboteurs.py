@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import glob
 import os
 import sqlite3
 from typing import TYPE_CHECKING, Protocol
@@ -62,7 +63,8 @@ class FileSaboteur:
             try:
                 yield
             finally:
-                os.chmod(self._path, 0o600)
+                for path in glob.glob(f"{self._path}*"):  # those that SQLite made beside it, too
+                    os.chmod(path, 0o600)
 
     @contextlib.contextmanager
     def _as_nobody(self) -> Iterator[None]:

@@ -16,8 +16,10 @@ from democrai_osguard.approvals import (
     Resume,
     ResumeCall,
     ResumeFailed,
+    open_store,
     rotate_keys,
     run_resumes,
+    verdicts,
 )
 from democrai_osguard.approvals.keys import KeyFile
 from democrai_osguard.approvals.sql_store import SqlStore
@@ -52,6 +54,23 @@ def test_it_runs_once_with_the_identity_of_whoever_asked(
     assert run_resumes(service, {RESUME.action: calls.append}) == []
     (call,) = calls
     assert (call.origin, call.context, call.request.id) == (ORIGIN, RESUME.context, request_id)
+
+
+def test_it_sees_the_approval_that_it_was_waiting_for(
+    service: ApprovalService, store_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(verdicts, "FRESH_SECONDS", 1e9)  # no answer is forgotten by itself
+    known, seen = service.verdicts(), []
+    asked = service.register(read("/srv/a"), ORIGIN, resume=RESUME)
+    assert known.permanent_approval(read("/srv/a")) is None
+    other = ApprovalService(open_store(store_url))
+    other.approve_permanently(asked.id, ADA)
+    other.close()
+    assert known.permanent_approval(read("/srv/a")) is None  # the control: it is remembered
+    run_resumes(
+        service, {RESUME.action: lambda _: seen.append(known.permanent_approval(read("/srv/a")))}
+    )
+    assert seen == [read("/srv/a").rule]
 
 
 @pytest.mark.parametrize(
