@@ -13,6 +13,7 @@ import select
 from . import kernel, seccomp
 from .broker import Broker, resolve_roots
 from .enforcement import close_others
+from .errors import NotEnforced
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ _PASSED_ON = (
 )  # fmt: skip
 _FATAL_SHIFT = 128
 _FIRST_OWN_DESCRIPTOR = 3
+_FROM_THE_ROOT = -100  # AT_FDCWD, which an absolute path does without
 
 
 class Channel:
@@ -98,6 +100,8 @@ class Channel:
 
 def split(plan: Plan, companion: Companion | None = None) -> Channel:
     """Fork. Return in the process that will be the command; the other one never returns."""
+    if plan.brokered or companion:
+        _check_that_a_broker_can_work()
     channel = Channel()
     supervisor = os.getpid()
     roots = resolve_roots(planned.rule for planned in plan.rules)
@@ -126,6 +130,14 @@ def _make_broker(plan: Plan, roots: Roots, listener: int, companion: Companion |
     if companion is not None:
         return companion.make_broker(plan, roots, listener)
     return Broker(roots, listener, seccomp.brokered_numbers(os.uname().machine))
+
+
+def _check_that_a_broker_can_work() -> None:
+    """Raise NotEnforced inside another launch: what a broker looks up with is refused there."""
+    try:
+        os.close(kernel.open_without_magic_links(_FROM_THE_ROOT, b"/", os.O_PATH | os.O_CLOEXEC))
+    except OSError as error:
+        raise NotEnforced("refused: inside another launch no broker can work") from error
 
 
 def _supervise(command: int, broker: Broker | None) -> NoReturn:

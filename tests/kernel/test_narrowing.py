@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
 from typing import TYPE_CHECKING
 
@@ -80,14 +81,15 @@ def test_an_inner_layer_starts_nothing_that_the_outer_one_keeps(
 def test_an_inner_layer_that_needs_a_broker_of_its_own_is_refused_in_one_line(
     launch: Launch, tmp_path: Path
 ) -> None:
-    """The kernel gives a process one listener; without it the inner rules would not be held."""
     made = tmp_path / "made"
-    touch = nested(access(("create", tmp_path)), "touch", made)
-    touching = os.path.realpath("/usr/bin/touch")
-    options: list[str | Path] = ["--read", PACKAGES, "--execute", touching]
-    alone = launch(*options, "--", *touch)
-    assert alone.returncode != 125, alone.stderr
-    result = launch(*options, "--create", tmp_path, "--", *touch)
-    assert (result.returncode, result.stdout) == (125, "")
-    assert result.stderr.count("\n") == 1
-    assert not made.exists()
+    making = nested(access(("create", tmp_path)), "mkdir", made)
+    program = os.path.realpath("/usr/bin/mkdir")
+    options: list[str | Path] = ["--read", PACKAGES, "--execute", program, "--create", tmp_path]
+    for outer in (options[:4], options):
+        result = launch(*outer, "--", *making)
+        assert (result.returncode, result.stdout) == (125, "")
+        assert result.stderr.count("\n") == 1
+        assert not made.exists()
+    alone = subprocess.run(making, capture_output=True, text=True, check=False)
+    assert (alone.returncode, alone.stderr) == (0, "")
+    assert made.exists()

@@ -34,7 +34,9 @@ def _a_lost_record_is_noticed(folder: Path) -> None:
     """Change what the accounts look at, each time back to what it was."""
     whole = shutil.copytree(folder, folder.parent / "whole")
     log = folder / "audit/audit.jsonl"
-    log.write_bytes(b"".join(log.read_bytes().splitlines(keepends=True)[:-1]))
+    lines = log.read_bytes().splitlines(keepends=True)
+    del lines[len(lines) // 2]  # the last one may be of a process that was killed before it counted
+    log.write_bytes(b"".join(lines))
     with pytest.raises(AssertionError):
         accounts.decisions(folder)
     shutil.copy(whole / "audit/audit.jsonl", log)
