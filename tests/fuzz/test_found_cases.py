@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 from fuzz import reading
 
 from democrai_osguard.permissions.patch_files import PatchedFile, patched_files
+
+pytestmark = pytest.mark.needs("git")  # which says what a patch touches
 
 _CHANGE = "@@ -1 +1 @@\n-old\n+new\n"
 

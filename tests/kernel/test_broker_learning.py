@@ -126,6 +126,7 @@ def test_git_clones_and_commits(home: Path, again: Again) -> None:
 
 def test_pip_installs_a_wheel(home: Path, again: Again) -> None:
     def wheel(at: Path) -> None:
+        (at / "there").mkdir()  # a folder is moved into it, so there must be one to begin with
         info = "thing-1.0.dist-info"
         with zipfile.ZipFile(at / "thing-1.0-py3-none-any.whl", "w") as file:
             file.writestr("thing.py", "x = 1\n")
