@@ -64,15 +64,18 @@ class TaskProcess:
     async def communicate(self, input: bytes | None = None) -> tuple[bytes, bytes]:  # noqa: A002 - asyncio's own name
         """Write, read until the end and wait; raise OutputTooLarge beyond the most that it may."""
         output, error = bytearray(), bytearray()
+        too_large = False
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._write(input))
                 group.create_task(self._read(self.stdout, output, error))
                 group.create_task(self._read(self.stderr, error, output))
         except* OutputTooLarge:
+            too_large = True  # raised below: from here some versions of Python raise a group
+        if too_large:
             self.kill()
             await asyncio.shield(self._ended)
-            raise OutputTooLarge(self._max_output or 0, bytes(output), bytes(error)) from None
+            raise OutputTooLarge(self._max_output or 0, bytes(output), bytes(error))
         await self.wait()
         return bytes(output), bytes(error)
 
