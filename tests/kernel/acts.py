@@ -79,7 +79,7 @@ SINGLE: dict[str, Callable[[str], object]] = {
     "remove folder": lambda path: os.rmdir(path),  # noqa: PLW0108
     "unlink": lambda path: os.unlink(path),  # noqa: PLW0108
     "truncate": lambda path: os.truncate(path, 1),
-    "change mode": lambda path: os.chmod(path, 0o600),
+    "change mode": lambda path: os.chmod(path, 0o700),
     "change owner": lambda path: os.chown(path, os.getuid(), os.getgid()),
     "change times": lambda path: os.utime(path, (1, 1)),
     "set attribute": lambda path: os.setxattr(path, "user.x", b"x"),
