@@ -262,7 +262,8 @@ def test_without_the_launcher_nothing_below_python_holds_it_and_it_says_so(host:
 @IN_THE_KERNEL
 def test_a_broad_rule_does_not_open_the_store_to_a_child(host: Host) -> None:
     assert host.service.list_requests() == []  # the store is there
-    everything = tuple(rule("filesystem", "read", path) for path in ("/", host.folder))
+    # A folder of this test alone: all beside the store is listed, and elsewhere that may be a lot.
+    everything = (rule("filesystem", "read", host.folder),)
     state = host.folder / "state"
     assert run(host, "cat", host.outside / "file", access=everything)[1] == "secret"
     assert run(host, "cat", state / "approvals/approvals.sqlite3", access=everything)[0] == 1
