@@ -12,7 +12,7 @@ import functools
 import os
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import pytest
 
@@ -71,9 +71,13 @@ def offers(feature: str) -> bool:
 
 
 def require(feature: str) -> None:
-    """Skip the test where the feature is missing; fail it where that was promised not to be."""
-    if offers(feature):
-        return
+    """Go on where the host has the feature."""
+    if not offers(feature):
+        lack(feature)
+
+
+def lack(feature: str) -> NoReturn:
+    """Skip the test for want of a feature; fail it where the feature was promised to be there."""
     if feature in MUST_RUN:
         pytest.fail(f"this host must provide {feature} (OSGUARD_MUST_RUN)")
     pytest.skip(f"{LACKING}{feature}")

@@ -11,6 +11,7 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
+from host_features import lack
 
 from democrai_osguard.ui.sandboxes import running
 from democrai_osguard_helper import protocol
@@ -160,7 +161,7 @@ def cgroup_mount() -> str:
 
     mount = read_cgroup_layout().mount
     if mount is None or not os.access(mount, os.W_OK):
-        pytest.skip("host lacks cgroup2")
+        lack("cgroup2")
     return mount
 
 

@@ -13,6 +13,7 @@ import zipfile
 from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
+from host_features import lack
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -45,7 +46,7 @@ class Learned(NamedTuple):
 def program(name: str) -> str:
     found = shutil.which(name)
     if found is None:
-        pytest.skip(f"{name} is not installed")
+        lack(name)
     return found
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from host_features import lack
 from kernel.conftest import PACKAGES
 
 if TYPE_CHECKING:
@@ -267,7 +268,7 @@ SYSTEM_PYTHON = "/usr/bin/python3"
 @pytest.mark.needs("root")
 def test_an_ordinary_user_needs_nothing_more() -> None:
     if not os.path.exists(SYSTEM_PYTHON):
-        pytest.skip("there is no Python that every user can start")
+        lack("system-python")  # one that every user can start
     nobody = 65534
     with tempfile.TemporaryDirectory() as name:
         shared = Path(name)
