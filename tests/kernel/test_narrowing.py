@@ -88,6 +88,7 @@ def test_an_inner_layer_that_needs_a_broker_of_its_own_is_refused_in_one_line(
     for outer in (options[:4], options):
         result = launch(*outer, "--", *making)
         assert (result.returncode, result.stdout) == (125, "")
+        assert result.stderr.endswith("refused: inside another launch no broker can work\n")
         assert result.stderr.count("\n") == 1
         assert not made.exists()
     alone = subprocess.run(making, capture_output=True, text=True, check=False)
