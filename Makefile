@@ -17,7 +17,7 @@ example: $(VENV)/.installed-dev  ## Run a small host through denials, approvals,
 test: $(VENV)/.installed-dev lint  ## Install what the tests need, then run all of them
 	@scripts/test-packages
 	@echo "→ running the tests"
-	@$(BIN)/pytest
+	@VENV=$(VENV) scripts/test
 
 lint: $(VENV)/.installed-dev  ## Check style and types
 	@echo "→ checking style and types"
@@ -50,11 +50,13 @@ bench: $(VENV)/.installed-dev  ## Measure, side by side; writes benchmarks/resul
 	 else echo "→ egress is measured as root only"; fi
 
 escape-report: $(VENV)/.installed-dev  ## As root: try every way out, here and in other sandboxes; writes docs/escapes.md
+	@cp build/vm/escapes/*.json docs/escapes/ 2>/dev/null && echo "→ with what make test-vm saw" || true
 	@$(BIN)/python tests/escapes/report.py docs/escapes docs/escapes.md
 
 fuzz: $(VENV)/.installed-dev  ## Feed every reader with nonsense: make fuzz MINUTES=10
-	@$(BIN)/pip install --quiet --constraint constraints.txt --editable .[fuzz] 2>/dev/null \
-	 || echo "→ without atheris: Hypothesis alone"
+	@$(BIN)/python -c 'import atheris' 2>/dev/null || { echo "→ installing atheris"; \
+	 $(BIN)/pip install --quiet --retries 1 --timeout 15 --constraint constraints.txt \
+	  --editable .[fuzz] 2>/dev/null; } || echo "→ without atheris: Hypothesis alone"
 	@$(BIN)/python tests/fuzz/run.py $(or $(MINUTES),10)
 
 soak: $(VENV)/.installed-dev  ## As root: everything at once, killed at any moment: make soak MINUTES=60

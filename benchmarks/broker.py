@@ -7,8 +7,10 @@ figures are medians over the rounds. It writes nothing but temporary folders.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import shutil
+import socket
 import statistics
 import subprocess
 import sys
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 LAUNCHER = (sys.executable, "-I", "-m", "democrai_osguard_launcher")
 MOST_FOR_OPENS, MOST_FOR_PROGRAMS = 1.05, 1.5  # beside no broker, beside no confinement
 MOST_FOR_A_CREATE = 60.0  # microseconds
+MOST_FOR_A_CONNECT = 250.0  # microseconds; our own limit, on the loopback
 ALL_CREATES = 5000
 OPENS = """
 import os, sys, time
@@ -46,6 +49,17 @@ for number in range(1000):
     descriptor = os.open(name, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
     times.append(time.perf_counter() - begun)
     os.close(descriptor)
+print(statistics.median(times))
+"""
+CONNECTS = """
+import socket, statistics, sys, time
+times = []
+for _ in range(300):
+    client = socket.socket()
+    begun = time.perf_counter()
+    client.connect(("127.0.0.1", int(sys.argv[1])))
+    times.append(time.perf_counter() - begun)
+    client.close()
 print(statistics.median(times))
 """
 MANY = """
@@ -109,7 +123,7 @@ def plain_opens(place: Path, rounds: int) -> None:
     verdict("reads and plain opens", figure, f"{MOST_FOR_OPENS}x", kept=ratio <= MOST_FOR_OPENS)
 
 
-def creates(place: Path, rounds: int) -> None:
+def creates(place: Path, rounds: int, name: str = "a create") -> None:
     """Measure a create that waits for the broker."""
     bare, trapped = [], []
     for number in range(rounds):
@@ -118,11 +132,21 @@ def creates(place: Path, rounds: int) -> None:
         trapped.append(run(launched(words, *on(place, "create"))))
     own, free = statistics.median(trapped) * 1e6, statistics.median(bare) * 1e6
     verdict(
-        "a create",
+        name,
         f"{own:.0f} µs, bare {free:.0f} µs",
         f"{MOST_FOR_A_CREATE:.0f} µs",
         kept=own <= MOST_FOR_A_CREATE,
     )
+
+
+def creates_on_one_processor(place: Path, rounds: int) -> None:
+    """Measure the same where no processor that sleeps must be woken."""
+    every = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(every)})
+    try:
+        creates(place, rounds, "a create, on one processor")
+    finally:
+        os.sched_setaffinity(0, every)
 
 
 def many_creates(place: Path) -> None:
@@ -161,7 +185,10 @@ def own(home: Path) -> dict[str, str]:
 
 
 def clone(place: Path, rounds: int) -> None:
-    """Clone a repository of 2,000 files."""
+    """Clone a repository of 2,000 files: with links, as git does, and with copies.
+
+    A copied object gets its time back, which is a call that waits; a linked one needs none.
+    """
     source = place / "source"
     source.mkdir()
     for number in range(2000):
@@ -172,10 +199,15 @@ def clone(place: Path, rounds: int) -> None:
     git = os.path.realpath(shutil.which("git") or "git")
     rules = (*on(place, "read", "create", "modify", "delete"), "--execute", git)
     rules += ("--execute", "/usr/lib/git-core", "--execute", os.path.realpath("/bin/sh"))
-    whole(
-        "git clone", place, rounds,
-        lambda to: ["git", "clone", "-q", "--no-hardlinks", str(source), str(to / "clone")], *rules,
-    )  # fmt: skip
+    for name, options in (("git clone", ()), ("git clone --no-hardlinks", ("--no-hardlinks",))):
+        target = place / f"with{len(options)}"
+        target.mkdir()
+        words = ["git", "clone", "-q", *options, str(source)]
+        whole(name, target, rounds, _into(words), *rules)
+
+
+def _into(words: Words) -> Callable[[Path], Words]:
+    return lambda to: [*words, str(to / "clone")]
 
 
 def install(place: Path, rounds: int) -> None:
@@ -201,6 +233,27 @@ def install(place: Path, rounds: int) -> None:
     )  # fmt: skip
 
 
+def connects(rounds: int) -> None:
+    """Measure a connection on the loopback that the broker dials."""
+    with socket.create_server(("127.0.0.1", 0), backlog=4096) as server:
+        port = str(server.getsockname()[1])
+        words, rule = python(CONNECTS, port), ("--connect", f"127.0.0.1:{port}")
+        pairs = []
+        for _ in range(rounds):
+            pairs.append((run(words), run(launched(words, *rule))))
+            server.settimeout(0)
+            with contextlib.suppress(BlockingIOError):
+                while True:
+                    server.accept()[0].close()
+    bare, trapped = (statistics.median(each) * 1e6 for each in zip(*pairs, strict=True))
+    verdict(
+        "a connect",
+        f"{trapped:.0f} µs, bare {bare:.0f} µs",
+        f"{MOST_FOR_A_CONNECT:.0f} µs",
+        kept=trapped <= MOST_FOR_A_CONNECT,
+    )
+
+
 def places() -> Generator[Path, None, None]:
     """Yield fresh folders, one for each measurement."""
     with tempfile.TemporaryDirectory(prefix="osguard-bench-") as folder:
@@ -221,7 +274,9 @@ def main() -> None:
     print("| broker | figure | promise | |\n| --- | --- | --- | --- |")
     plain_opens(next(fresh), rounds)
     creates(next(fresh), rounds)
+    creates_on_one_processor(next(fresh), rounds)
     many_creates(next(fresh))
+    connects(rounds)
     clone(next(fresh), rounds)
     install(next(fresh), rounds)
     fresh.close()

@@ -36,6 +36,17 @@ def temp_dir() -> str:
     return os.environ.get("DEMOCRAI_TEMP_DIR") or os.environ.get("TMPDIR") or "/tmp"  # noqa: S108 - POSIX's own default
 
 
+# Only the store, its key, the audit log and the sockets, which lie in the state folder.
+OWN_NAMES = ("approvals", "audit", "keys", "helper", "launch")
+_HELPER = "/run/democrai-osguard"
+
+
+def own_places() -> tuple[str, ...]:
+    """Return prefixes of what belongs to the guard itself: no rule opens it, nobody is asked."""
+    folder = os.path.realpath(state_dir())
+    return (_HELPER, *(os.path.join(folder, name) for name in OWN_NAMES))
+
+
 # What a manifest may write at the start of a file system target.
 TOKENS = {"{data_dir}": data_dir, "{cache_dir}": cache_dir, "{temp_dir}": temp_dir}
 

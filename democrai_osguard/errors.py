@@ -29,7 +29,7 @@ class TargetError(OsGuardError, ValueError):
     def __init__(self, value: object, reason: str) -> None:
         self.value = value
         self.reason = reason
-        super().__init__(f"{self.code}: {shown(value)}: {reason}")
+        super().__init__(f"{self.code}: {shown(without_user(value))}: {reason}")
 
 
 class NetworkTargetMissing(TargetError):
@@ -61,9 +61,32 @@ class ProfileError(OsGuardError, ValueError):
 
 
 _SHOWN_LENGTH = 200
+_USER_LEFT_OUT = "***"
+
+
+def without_user(value: object) -> object:
+    """Return a URL without what it says before the '@', where people put passwords."""
+    if type(value) is not str or "://" not in value:
+        return value
+    scheme, _, rest = value.partition("://")
+    user, at, host = rest.rpartition("@")
+    named = at and ("/" not in user or ":" in user)  # else the '@' may be one of the path
+    return f"{scheme}://{_USER_LEFT_OUT}@{host}" if named else value
 
 
 def shown(value: object) -> str:
     """Return a value as it may stand in a message: quoted, escaped, and not endless."""
     text = ascii(value) if isinstance(value, (str, bytes)) else repr(value)
     return text if len(text) <= _SHOWN_LENGTH else f"{text[:_SHOWN_LENGTH]}… ({len(text)} long)"
+
+
+def printable(text: str) -> str:
+    """Return one line that cannot steer or forge what a person reads.
+
+    Line breaks, control characters, and those that turn the direction of writing are escaped.
+    """
+    return "".join(char if char.isprintable() else _escaped(char) for char in text)
+
+
+def _escaped(char: str) -> str:
+    return char.encode("unicode_escape", "surrogatepass").decode("ascii")

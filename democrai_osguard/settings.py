@@ -85,12 +85,20 @@ def _from_variables(environ: Mapping[str, str]) -> tuple[dict[str, Any], list[st
     values: dict[str, Any] = {}
     problems: list[str] = []
     for variable in sorted(environ):
-        if variable in _VARIABLES:
-            place = _VARIABLES[variable]
+        place = _VARIABLES.get(variable) or _OTHER_NAMES.get(variable)
+        if place is not None:
             _take(place, variable, _typed(place, environ[variable]), values, problems)
         elif variable.startswith(_PREFIX):
             problems.append(f"{variable}: no such setting ({', '.join(_VARIABLES)})")
-    return values, problems
+    return values, [*problems, *_contradictions(environ)]
+
+
+def _contradictions(environ: Mapping[str, str]) -> Iterator[str]:
+    for other, place in _OTHER_NAMES.items():
+        name = next(each for each, known in _VARIABLES.items() if known == place)
+        if other in environ and environ.get(name, environ[other]) != environ[other]:
+            said = shown(environ[other])
+            yield f"{other}: {said} is not what {name} says; set one of the two"
 
 
 def _take(
@@ -203,6 +211,7 @@ _VARIABLES = {
     else f"DEMOCRAI_{place.replace('.', '_').upper()}": place
     for place in _SETTINGS
 }  # fmt: skip
+_OTHER_NAMES = {"DEMOCRAI_SANDBOX_OS_HELPER_SOCKET": "sandbox.os.helper_socket"}
 
 
 def _typed(place: str, text: str) -> object:

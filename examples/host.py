@@ -37,10 +37,10 @@ _PATIENCE = 60.0
 
 
 def say(text: str) -> None:
-    """Print a line, and who acts where somebody does."""
+    """Print a line in one piece, and who acts where somebody does: others print meanwhile."""
     guard = current_guard()
     chain = "the host" if guard is None else " > ".join(map(str, guard.subject_chain))
-    print(f"  [{chain}] {text}", flush=True)
+    print(f"  [{chain}] {text}\n", end="", flush=True)
 
 
 def attempt(act: Callable[[], object]) -> None:
@@ -103,8 +103,9 @@ class Host:
             attempt(lambda: self.notes.read(self.import_target))
             answer = self.notes.import_file(self.import_target)
             say(f"asked for it: {answer.code}, request {answer.request_id}")
+        say("the operator approves it on the command line, and the import goes on by itself")
         code, line = command_line("requests", "approve", answer.request_id, "--scope", "session")
-        say(f"the operator, on the command line: {line} (exit code {code})")
+        say(f"the command line said: {line} (exit code {code})")
         if not self.resumed.wait(_PATIENCE):
             raise RuntimeError("nothing was resumed")
 
@@ -137,7 +138,8 @@ class Host:
         with running_adder() as endpoint:
             self._contact(endpoint)
             (asked,) = [each for each in self.service.list_requests() if each.subject.type == "mcp"]
-            command_line("requests", "approve", asked.id, "--scope", "session")
+            code, line = command_line("requests", "approve", asked.id, "--scope", "session")
+            say(f"the operator, on the command line: {line} (exit code {code})")
             self._contact(endpoint)
 
     def task(self) -> None:
@@ -213,8 +215,8 @@ def main() -> None:
             os.mkdir(os.path.join(folder, name.lower()), 0o700)
         host = Host(folder, open_service())
         steps = (host.module, host.engine, host.tool, host.mcp, host.task, host.child)
-        for step in steps:
-            print(step.__doc__, flush=True)
+        for number, step in enumerate(steps, 1):
+            print(f"\n{number}. {step.__doc__}", flush=True)
             step()
 
 

@@ -1,6 +1,7 @@
-"""Builds the checked-in seccomp programs from the policy file. Needs pyseccomp and libseccomp.
+"""Builds the checked-in seccomp programs: of the policy file, and of the plainest arguments.
 
-Run it after a change of the policy: `python launcher/build_seccomp.py`. The launcher itself never
+Run it after a change of the policy or of `seccomp.py`: `python launcher/build_seccomp.py`. It needs
+pyseccomp and libseccomp. The launcher itself never
 imports pyseccomp: that would cost more than the launch.
 """
 
@@ -13,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pyseccomp  # type: ignore[import-not-found, import-untyped, unused-ignore]
+
+from democrai_osguard_launcher import seccomp, stored_programs
 
 PACKAGE = Path(__file__).parent / "democrai_osguard_launcher"
 ARCHITECTURES = {"x86_64": pyseccomp.Arch.X86_64, "aarch64": pyseccomp.Arch.AARCH64}
@@ -43,10 +46,14 @@ def build(machine: str, policy: dict[str, Any]) -> bytes:
 
 
 def main() -> None:
-    """Write one program per architecture beside the policy."""
+    """Write the programs of each architecture beside the policy."""
     policy = json.loads((PACKAGE / "seccomp_policy.json").read_text())
     for machine in ARCHITECTURES:
-        (PACKAGE / f"seccomp_{machine}.bpf").write_bytes(build(machine, policy))
+        programs = {"calls": build(machine, policy)}
+        for sockets, name in stored_programs.PLAIN_ARGUMENTS.items():
+            programs[name] = seccomp.argument_program(machine, sockets, truncate_is_seen=True)
+        for name, program in programs.items():
+            Path(stored_programs.file_name(machine, name)).write_bytes(program)
 
 
 if __name__ == "__main__":

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import collections
+import importlib.util
+import os
 import signal
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from host_features import LACKING, require
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 def pytest_configure() -> None:
@@ -15,6 +21,11 @@ def pytest_configure() -> None:
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, signal.SIG_DFL)
+    if importlib.util.find_spec("hypothesis"):
+        from hypothesis import settings  # noqa: PLC0415 - the machines of tests/vm are without it
+
+        settings.register_profile("patient", deadline=None)  # a busy machine proves nothing
+        settings.load_profile("patient")
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
@@ -30,6 +41,22 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.write_line(f"not run here: {count} test(s), the host lacks {name}")
     if not lacking:
         terminalreporter.write_line("no test was left out for want of a host feature")
+
+
+@pytest.fixture(autouse=True)
+def _umask() -> Iterator[None]:
+    """Fail a test that leaves another umask behind: the tests after it would see it."""
+    before = _current_umask()
+    yield
+    after = _current_umask()
+    os.umask(before)
+    assert after == before
+
+
+def _current_umask() -> int:
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask
 
 
 @pytest.fixture

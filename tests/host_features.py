@@ -48,6 +48,11 @@ def _python(version: str) -> str | None:
     return str(candidates[-1]) if candidates else shutil.which(f"python{version}")
 
 
+def _assembler(machine: str) -> str | None:
+    own = shutil.which("as") if os.uname().machine == machine else None
+    return own or shutil.which(f"{machine.replace('_', '-')}-linux-gnu-as")
+
+
 PROBES: dict[str, Callable[[], object]] = {
     "landlock": lambda: landlock_abi() >= 1,
     "landlock-truncate": lambda: landlock_abi() >= 3,
@@ -57,9 +62,11 @@ PROBES: dict[str, Callable[[], object]] = {
     "root": lambda: os.geteuid() == 0,
     "python3.12": lambda: _python("3.12") is not None,
     "python3.13": lambda: _python("3.13") is not None,
+    "assembler-x86_64": lambda: _assembler("x86_64"),
+    "assembler-aarch64": lambda: _assembler("aarch64"),
     **{
         name: functools.partial(shutil.which, name)
-        for name in ("chromium", "gcc", "git", "node", "sqlite3")
+        for name in ("chromium", "curl", "gcc", "git", "go", "java", "javac", "node", "sqlite3")
     },
 }
 

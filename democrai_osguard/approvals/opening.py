@@ -15,12 +15,13 @@ from democrai_osguard.directories import state_dir
 
 def open_store(url: str) -> SqlStore:
     """Return the store at `sqlite:///path` or `postgresql://…`, brought to this version."""
-    scheme = url.partition(":")[0]
-    if scheme == "sqlite":
-        return _open_sqlite(url)
-    if scheme in {"postgresql", "postgres"}:
-        return _open_postgres(url)
-    raise StoreRefused("a store is written sqlite:///path or postgresql://…")
+    opened = {"sqlite": _open_sqlite, "postgresql": _open_postgres, "postgres": _open_postgres}
+    opener = opened.get(url.partition(":")[0])
+    if opener is None:
+        raise StoreRefused("a store is written sqlite:///path or postgresql://…")
+    store = opener(url)
+    store.url = url
+    return store
 
 
 def default_store_url() -> str:

@@ -113,6 +113,7 @@ class PendingRequest:
     resume_state: ResumeState = ResumeState.NONE
     held: bool = False
     revision: int = 0
+    expires_at: float | None = None
 
     @property
     def label(self) -> str:

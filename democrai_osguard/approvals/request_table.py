@@ -32,10 +32,11 @@ from democrai_osguard.policy.ruleset import RuleSet
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from democrai_osguard.approvals.database import Transaction
+    from democrai_osguard.approvals.database import Database, Transaction
 
 OPEN_LIMIT = 1000  # open requests of one subject
 UNDO_SECONDS = 60.0  # how long a decision can be taken back as if it had not been made
+HELD_SECONDS = 10.0  # how long a held call counts as waiting after it last said so
 RETAIN_SECONDS = 30 * 24 * 3600.0  # how long closed requests are kept
 
 
@@ -69,10 +70,15 @@ def register(transaction: Transaction, asked: Asked, revision: int) -> PendingRe
         return _open(transaction, asked, revision)
     request_id, resume_state = found[0]
     transaction.change(
-        "UPDATE approval_requests SET asked = asked + 1, last_seen = ?, expires_at = ?,"
+        # A call that waits does not shorten the time of whoever asked without waiting.
+        "UPDATE approval_requests SET asked = asked + 1, last_seen = ?, expires_at ="
+        " CASE WHEN ? = 1 AND (expires_at IS NULL OR expires_at > ?) THEN expires_at ELSE ? END,"
         " held = CASE WHEN ? = 1 THEN 1 ELSE held END, revision = ? WHERE id = ?",
-        (asked.at, asked.expires_at, int(asked.held), revision, request_id),
-    )
+        (
+            asked.at, int(asked.held), asked.expires_at, asked.expires_at, int(asked.held),
+            revision, request_id,
+        ),
+    )  # fmt: skip
     # Whoever can be resumed first keeps that: a context and its origin are never mixed.
     if resume_state == ResumeState.NONE and asked.seal is not None:
         _take_over(transaction, request_id, asked)
@@ -145,6 +151,25 @@ def expire(transaction: Transaction, at: float, revision: int) -> None:
         " resume_state = CASE resume_state WHEN 'none' THEN 'none' ELSE 'withdrawn' END"
         " WHERE state = 'pending' AND expires_at <= ?",
         (revision, at),
+    )
+
+
+def is_overdue(database: Database, at: float) -> bool:
+    """Tell whether something has waited too long and is not closed yet."""
+    return bool(
+        database.fetch(
+            "SELECT 1 FROM approval_requests WHERE state = 'pending' AND expires_at <= ? LIMIT 1",
+            (at,),
+        )
+    )
+
+
+def still_waits(transaction: Transaction, request_id: str, at: float) -> None:
+    """Let a held request stand for a while longer; it is no news to anybody."""
+    transaction.change(
+        "UPDATE approval_requests SET expires_at = ?"
+        " WHERE id = ? AND state = 'pending' AND expires_at < ?",
+        (at + HELD_SECONDS, request_id, at + HELD_SECONDS),
     )
 
 

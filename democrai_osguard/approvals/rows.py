@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 REQUEST_COLUMNS = (
     "id, subject_type, subject_name, resource_type, operation, target, session_key, user_id,"
     " organization_id, task_id, chain, held, first_seen, last_seen, asked, state, scope,"
-    " decided_by, decided_at, decision_id, resume_action, resume_state, revision"
+    " decided_by, decided_at, decision_id, resume_action, resume_state, revision, expires_at"
 )
 STANDING_COLUMNS = (
     "id, subject_type, subject_name, resource_type, operation, target, scope, session_key,"
@@ -109,6 +109,7 @@ def _request(row: Row) -> PendingRequest:
         resume_action=row[20],
         resume_state=ResumeState(row[21]),
         revision=row[22],
+        expires_at=row[23],
     )
 
 

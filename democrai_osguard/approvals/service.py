@@ -5,6 +5,7 @@ Only operators decide. A backend that cannot answer leaves access closed, as App
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 import time
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from democrai_osguard.access import AccessRequest, Identity, Rule, Scope, Subject
 from democrai_osguard.approvals.errors import (
+    ApprovalCheckFailed,
     NotApprovable,
     ResumeFailed,
     SessionKeyRequired,
@@ -24,7 +26,7 @@ from democrai_osguard.approvals.records import (
     Origin,
     check_session_key,
 )
-from democrai_osguard.approvals.request_table import Asked
+from democrai_osguard.approvals.request_table import HELD_SECONDS, Asked
 from democrai_osguard.approvals.store import Ruling
 from democrai_osguard.approvals.vault import binding
 from democrai_osguard.approvals.verdicts import ActivationVerdicts, StoreVerdicts
@@ -54,6 +56,7 @@ Result = TypeVar("Result")
 
 _ALL = 1_000_000
 _PATIENCE = 30.0  # seconds of one wait
+_ROUND = 2.0  # seconds between two words of a held call that it still waits, and two looks for them
 _log = logging.getLogger("democrai_osguard.approvals")
 
 
@@ -77,6 +80,7 @@ class ApprovalService:
         self.journal = Journal(audit)
         self._news = 0
         self._latest = threading.local()
+        self._forgetting: list[Callable[[str], None]] = []
 
     # What people decided, as `decide` asks for it. For many questions take `verdicts()`.
 
@@ -134,7 +138,7 @@ class ApprovalService:
             origin=origin,
             chain=chain or (request.subject,),
             at=now,
-            expires_at=None if self.pending_ttl is None else now + self.pending_ttl,
+            expires_at=self._expires_at(now, held=held),
             held=held,
             resume_action=None if resume is None else resume.action,
             seal=self._seal(subject, request.rule, origin, resume),
@@ -210,7 +214,15 @@ class ApprovalService:
         """End a session: its approvals and its open requests are gone."""
         check_session_key(session_key)
         at = self._clock()
-        return self._deciding(lambda witness: self.store.end_session(session_key, at, witness))
+        ended = self._deciding(lambda witness: self.store.end_session(session_key, at, witness))
+        for forget in self._forgetting:
+            forget(session_key)
+        return ended
+
+    def when_a_session_ends(self, forget: Callable[[str], None]) -> None:
+        """Tell somebody who remembers answers of a session, too, that it is over."""
+        if forget not in self._forgetting:
+            self._forgetting.append(forget)
 
     def get(self, request_id: str) -> PendingRequest:
         """Return a request; raise UnknownRequest where there is none."""
@@ -230,12 +242,27 @@ class ApprovalService:
 
     def changes(self, after: int, timeout: float) -> tuple[int, list[PendingRequest]]:
         """Wait for a change; return the new revision and the requests that changed."""
-        revision = self.store.wait(after, timeout)
+        revision = self.wait(after, timeout)
         if revision == after:
             return after, []
         changed = self.store.requests(at=self._clock(), pending=False, after=after, limit=_ALL)
         self.notice()
         return max([revision, *(request.revision for request in changed)]), changed
+
+    def wait(self, known: int, timeout: float) -> int:
+        """Return the store's revision once it is not the known one, or after the timeout.
+
+        Meanwhile requests whose call no longer says that it waits are closed, which is news.
+        """
+        until = time.monotonic() + timeout
+        while True:
+            # A store that cannot be written can still be watched; lists leave such requests out.
+            with contextlib.suppress(ApprovalCheckFailed):
+                self.store.expire(self._clock())
+            left = until - time.monotonic()
+            revision = self.store.wait(known, max(0, min(left, _ROUND)))
+            if revision != known or left <= _ROUND:
+                return revision
 
     def watch(self, *, timeout: float | None = None) -> Iterator[PendingRequest]:
         """Yield the open requests, then each request that is new or has changed."""
@@ -255,10 +282,12 @@ class ApprovalService:
             if request.state == "once" and not self.store.take_once(request_id):
                 continue  # another held call was quicker
             left = until - time.monotonic()
+            if request.state == "pending":
+                self._say_that_it_waits(request)
             if request.state != "pending" or left <= 0:
                 self.notice()
                 return request
-            self.store.wait(revision, min(left, _PATIENCE))
+            self.store.wait(revision, min(left, _ROUND))
 
     def notice(self) -> None:
         """Let what this process has seen to be decided count here at once."""
@@ -299,6 +328,21 @@ class ApprovalService:
         result = self.journal.deciding(act)
         self.notice()
         return result
+
+    def _expires_at(self, now: float, *, held: bool) -> float | None:
+        """Return until when a request stands; a held one as long as its call says so."""
+        seconds = HELD_SECONDS if held else self.pending_ttl
+        return None if seconds is None else now + seconds
+
+    def _say_that_it_waits(self, request: PendingRequest) -> None:
+        """Say it every few seconds: a process that is killed says nothing any more."""
+        now = self._clock()
+        if not request.held or request.expires_at is None:
+            return
+        if request.expires_at > now + HELD_SECONDS - _ROUND:
+            return
+        with contextlib.suppress(ApprovalCheckFailed):  # then the question lapses, which is a no
+            self.store.still_waits(request.id, now)
 
     def _seal(
         self, subject: Subject, rule: Rule, origin: Origin, resume: Resume | None

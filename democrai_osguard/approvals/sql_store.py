@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 class SqlStore:
     """The store in a database."""
 
+    url: str | None = None  # by which another process can open it
+
     def __init__(self, database: Database) -> None:
         self.database = database
         migrate(database)
@@ -167,6 +169,17 @@ class SqlStore:
                 (revision, request_id),
             )
         return closed == 1
+
+    def still_waits(self, request_id: str, at: float) -> None:
+        """Note that the call of an open request still waits."""
+        with self.database.write() as transaction:
+            request_table.still_waits(transaction, request_id, at)
+
+    def expire(self, at: float) -> None:
+        """Close what has waited too long, and what nobody waits for any more."""
+        if request_table.is_overdue(self.database, at):
+            with self.database.write() as transaction:
+                request_table.expire(transaction, at, _next_revision(transaction))
 
     def get(self, request_id: str) -> PendingRequest:
         """Return one request."""

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 BUSY_SECONDS = 10.0  # how long a writer waits for another one
 _POLL_SECONDS = 0.1
-_CACHE_KIB = 16_384
+_CACHE_KIB = 2048  # of each connection, for what it writes: what it reads is mapped
 _MAPPED_BYTES = 1 << 30  # pages are read without a system call, so that a large store stays quick
 
 _PRAGMAS = (

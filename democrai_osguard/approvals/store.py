@@ -76,6 +76,12 @@ class Store(Protocol):
     def withdraw(self, request_id: str) -> bool:
         """Close an open request that nobody waits for any more; tell whether it was open."""
 
+    def still_waits(self, request_id: str, at: float) -> None:
+        """Note that the call of an open request still waits."""
+
+    def expire(self, at: float) -> None:
+        """Close what has waited too long, and what nobody waits for any more."""
+
     def get(self, request_id: str) -> PendingRequest:
         """Return one request."""
 

@@ -31,20 +31,10 @@ def answers(store: Store, request: AccessRequest) -> Answers:
     return {scope: _matching(own, scope, request) for scope, own in targets.items()}
 
 
-class StoreVerdicts:
-    """The store's word on one request, looked up once for the three questions about it."""
+class _Scopes:
+    """The three questions about a request, each answered out of one look-up."""
 
-    __slots__ = ("_answers", "_asked", "_request", "_store")
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self._request: AccessRequest | None = None
-        self._answers: Answers = {}
-        self._asked = 0.0
-
-    def is_about(self, request: AccessRequest) -> bool:
-        """Tell whether this very request has just been looked up."""
-        return self._request is request and time.monotonic() - self._asked < FRESH_SECONDS
+    __slots__ = ()
 
     def denial(self, request: AccessRequest) -> Rule | None:
         """Return the denial that stands in the way of the request."""
@@ -59,13 +49,32 @@ class StoreVerdicts:
         return self._ask(request).get(Scope.PERMANENT)
 
     def _ask(self, request: AccessRequest) -> Answers:
+        raise NotImplementedError
+
+
+class StoreVerdicts(_Scopes):
+    """The store's word on one request, looked up once for the three questions about it."""
+
+    __slots__ = ("_answers", "_asked", "_request", "_store")
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._request: AccessRequest | None = None
+        self._answers: Answers = {}
+        self._asked = 0.0
+
+    def is_about(self, request: AccessRequest) -> bool:
+        """Tell whether this very request has just been looked up."""
+        return self._request is request and time.monotonic() - self._asked < FRESH_SECONDS
+
+    def _ask(self, request: AccessRequest) -> Answers:
         if self._request != request:
             self._answers = answers(self._store, request)
             self._request, self._asked = request, time.monotonic()
         return self._answers
 
 
-class ActivationVerdicts:
+class ActivationVerdicts(_Scopes):
     """Answers remembered for one guard activation, and dropped when any decision changes.
 
     A change by another process is seen after FRESH_SECONDS at the latest. Threads may share it.
@@ -84,18 +93,6 @@ class ActivationVerdicts:
         self._seen: dict[AccessRequest, Answers] = {}
         self._generation = -1
         self._checked = float("-inf")
-
-    def denial(self, request: AccessRequest) -> Rule | None:
-        """Return the denial that stands in the way of the request."""
-        return self._ask(request).get(Scope.DENIED)
-
-    def session_approval(self, request: AccessRequest) -> Rule | None:
-        """Return the approval of the request's own session."""
-        return self._ask(request).get(Scope.SESSION)
-
-    def permanent_approval(self, request: AccessRequest) -> Rule | None:
-        """Return the approval that holds in every session."""
-        return self._ask(request).get(Scope.PERMANENT)
 
     def _ask(self, request: AccessRequest) -> Answers:
         now = self._clock()

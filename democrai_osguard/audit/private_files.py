@@ -29,6 +29,16 @@ class UnsafeFile(OsGuardError, RuntimeError):
         super().__init__(f"{self.code}: {path!a} {reason}")
 
 
+class NoFolder(OsGuardError, RuntimeError):
+    """A private folder that cannot be made, as for an account without a home."""
+
+    code = "external_access_store_missing"
+
+    def __init__(self, path: str, error: OSError) -> None:
+        why = f"cannot be made: {error.strerror}; DEMOCRAI_STATE_DIR names another place"
+        super().__init__(f"{self.code}: {path!a} {why}")
+
+
 def private_folder(path: str) -> str:
     """Return the folder as an absolute path, made with mode 0700 where it is missing."""
     folder = os.path.abspath(path)
@@ -87,6 +97,8 @@ def _make(folder: str) -> None:
         os.mkdir(folder, FOLDER_MODE)
     except FileExistsError:
         return  # another process was quicker
+    except OSError as error:
+        raise NoFolder(folder, error) from error
 
 
 def _check_owner(

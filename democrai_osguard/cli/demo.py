@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import shutil
 import socket
 import subprocess
 import sys
@@ -55,7 +56,7 @@ def demo() -> int:
     say()
     if all(outcomes):
         say("Each act went as the policy says, and the kernel held it: no root, no daemon.")
-        say("Next: democrai-osguard status, democrai-launch --help.")
+        say(f"Next: {_called('democrai-osguard')} status, {_called('democrai-launch')} --help.")
         return Exit.ALLOWED
     say("Not every act went as the policy says: do not rely on this host. See the lines above.")
     return Exit.NOT_ENFORCED
@@ -83,6 +84,13 @@ def _acts(folder: str, port: int) -> tuple[Act, ...]:
         Act("Write where only reading is declared", ("tee", notes), _file("modify", folder, notes)),
         Act("Open a connection", connect, Rule.of("network", "connect", f"127.0.0.1:{port}")),
     )
+
+
+def _called(program: str) -> str:
+    """Return how to call a program that was installed beside this one, from here."""
+    if shutil.which(program):
+        return program
+    return os.path.relpath(os.path.join(os.path.dirname(sys.executable), program))
 
 
 def _file(operation: str, folder: str, name: str) -> Rule:

@@ -5,21 +5,28 @@ from __future__ import annotations
 import os
 from itertools import zip_longest
 from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlsplit
 
 import click
 
 from democrai_osguard.access import OPERATIONS, AccessRequest, Operation, ResourceType, Subject
+from democrai_osguard.approvals.opening import default_store_url
+from democrai_osguard.cli.approvals import opened, store_option
 from democrai_osguard.cli.exits import Exit
+from democrai_osguard.cli.manifest import added_rules
 from democrai_osguard.cli.output import say, say_fields, say_json
 from democrai_osguard.manifest import dump_access, load_manifest
 from democrai_osguard.manifest_shape import PHASES
 from democrai_osguard.policy.chain import Chain
 from democrai_osguard.policy.decide import Policy, decide
 from democrai_osguard.policy.decision import Allow, Decision, Deny, RequiresApproval
+from democrai_osguard.policy.ledger import Ledger
 from democrai_osguard.targets.request import access_request
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from democrai_osguard.policy.ledger import Verdicts
 
 _OPERATIONS = tuple(dict.fromkeys(verb for verbs in OPERATIONS.values() for verb in verbs))
 _ANSWERS: dict[type[Decision], tuple[str, str, Exit]] = {
@@ -39,6 +46,8 @@ _ANSWERS: dict[type[Decision], tuple[str, str, Exit]] = {
 )
 @click.option("--subject", "subjects", multiple=True, required=True, metavar="KIND:NAME")
 @click.option("--phase", type=click.Choice(PHASES), help="For engines and extractors.")
+@click.option("--session", metavar="KEY", help="Count what was approved for this session, too.")
+@store_option
 @click.option("--json", "as_json", is_flag=True, help="For machines.")
 @click.argument("resource", type=click.Choice([str(each) for each in ResourceType]))
 @click.argument("operation", type=click.Choice([str(each) for each in _OPERATIONS]))
@@ -48,19 +57,23 @@ def explain(  # noqa: PLR0913 - one parameter for each word of the command line
     manifests: Sequence[str],
     subjects: Sequence[str],
     phase: str | None,
+    session: str | None,
+    store: str | None,
     as_json: bool,
     resource: str,
     operation: str,
     target: str,
 ) -> int:
-    """Say whether an act is allowed, and which rule of which subject says so.
+    """Say whether an act is allowed, and which rule or recorded decision says so.
 
     Exits with 0 if it is allowed, 1 if it is denied, 2 if it requires approval.
     """
     chain = _chain(subjects, manifests, phase)
     # A relative path here is one that a person typed: it starts where they are.
-    request = access_request(chain.actor, resource, operation, target, base=os.getcwd())
-    decision = decide(request, Policy(chain))
+    request = access_request(
+        chain.actor, resource, operation, target, session_key=session, base=os.getcwd()
+    )
+    decision = decide(request, Policy(chain, verdicts=_verdicts(store)))
     if as_json:
         say_json(_document(request, chain, decision))
     else:
@@ -75,8 +88,17 @@ def _chain(subjects: Sequence[str], manifests: Sequence[str], phase: str | None)
     for text, file in zip_longest(subjects, manifests):
         subject = Subject.parse(text)
         declared = None if file is None else load_manifest(file, subject.type, phase).declared
-        chain = chain.enter(subject, declared)
+        added = added_rules(subject.type, phase)
+        chain = chain.enter(subject, (*(declared or ()), *added) if added else declared)
     return chain
+
+
+def _verdicts(store: str | None) -> Verdicts:
+    """Return the decisions of the store, none where there is no store: a question makes none."""
+    url = urlsplit(store or default_store_url())
+    path = unquote(url.path, errors="surrogateescape")
+    is_file = url.scheme == "sqlite" and not url.netloc and path.startswith("/")
+    return Ledger() if is_file and not os.path.exists(path) else opened(store).verdicts()
 
 
 def _say(request: AccessRequest, chain: Chain, decision: Decision) -> None:

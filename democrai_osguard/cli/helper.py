@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import grp
+import os
+
 import click
 
 from democrai_osguard.cli.exits import Exit
 from democrai_osguard.cli.output import say, say_fields, say_json
-from democrai_osguard_helper.client import Client, HelperRefused, HelperUnavailable
+from democrai_osguard.enforcement.host import HELPER_PATIENCE, decisions_words
+from democrai_osguard_helper.client import Client, HelperRefused, HelperSilent, HelperUnavailable
 from democrai_osguard_helper.protocol import Listing, ProtocolViolation, Report, socket_path
+
+_GROUP = "democrai-osguard"  # as the installation makes it
 
 
 @click.group()
@@ -23,14 +29,13 @@ def status(*, as_json: bool) -> int:
     Exits with 125 if the helper cannot be asked or no layer works.
     """
     try:
-        with Client() as client:
+        with Client(timeout=HELPER_PATIENCE) as client:
             report, sandboxes = client.status(), client.list().sandboxes
     except (HelperUnavailable, HelperRefused, ProtocolViolation) as error:
         if as_json:
             say_json({"reachable": False, "socket": socket_path(), "reason": str(error)})
         else:
-            say(f"The helper does not answer at {socket_path()}: {error}")
-            say("  → start it: systemctl start democrai-osguard-helper.socket")
+            _say_why_not(error)
         return Exit.NOT_ENFORCED
     if as_json:
         say_json(_document(report, sandboxes))
@@ -40,14 +45,39 @@ def status(*, as_json: bool) -> int:
     return Exit.ALLOWED if works else Exit.NOT_ENFORCED
 
 
+def _say_why_not(error: Exception) -> None:
+    reason = str(error).removeprefix(f"{socket_path()}: ")
+    if isinstance(error, HelperSilent):
+        say(f"The socket is there at {socket_path()}, and nobody answers: {reason}")
+        say("  → look: systemctl status democrai-osguard-helper.service")
+        return
+    if isinstance(error.__cause__, PermissionError):
+        say(f"You may not ask the helper at {socket_path()}: {reason}")
+        say(f"  → {_how_to_be_let_in(socket_path())}")
+        return
+    say(f"The helper does not answer at {socket_path()}: {reason}")
+    say("  → start it: systemctl start democrai-osguard-helper.socket")
+
+
+def _how_to_be_let_in(path: str) -> str:
+    try:
+        group = grp.getgrgid(os.stat(path).st_gid).gr_name
+    except (OSError, KeyError):
+        group = _GROUP
+    if group == "root":
+        return "root alone may ask it: it was started without --group"
+    return f"join its group and log in again: sudo usermod --append --groups {group} <you>"
+
+
 def _say(report: Report, sandboxes: tuple[Listing, ...]) -> None:
     say(f"The helper answers at {socket_path()}.")
     say_fields(
         (
-            *((layer.layer, layer.reason or "works") for layer in report.layers),
+            *((layer.layer, _layer_words(layer.reason)) for layer in report.layers),
             ("peers", f"known by {report.peer_identity}"),
             ("names", report.resolver),
             ("repairs", str(report.repairs)),
+            ("decisions", decisions_words(report.listeners)),
             ("sandboxes", f"{report.sandboxes} on this host, {len(sandboxes)} to be shown to you"),
         )
     )
@@ -56,9 +86,17 @@ def _say(report: Report, sandboxes: tuple[Listing, ...]) -> None:
         held = ", ".join(each.layers)
         places = f"{each.endpoints} place(s), {len(each.names)} name(s), {each.refusals} refused"
         say(f"  {each.sandbox}  {subject}  {each.state} by {held}  {places}")
+        for line in each.failed_names:
+            say(f"    stays closed: {line}")
         for name in each.names:
             if name.startswith("*."):
                 say(f"    {name} opens name servers only: approve each name below it by itself")
+
+
+def _layer_words(reason: str) -> str:
+    if not reason or reason.endswith("switched off by the operator"):
+        return reason or "works"
+    return f"{reason}; the helper tries it again by itself"
 
 
 def _document(report: Report, sandboxes: tuple[Listing, ...]) -> dict[str, object]:
@@ -69,6 +107,7 @@ def _document(report: Report, sandboxes: tuple[Listing, ...]) -> dict[str, objec
         "peer_identity": report.peer_identity,
         "resolver": report.resolver,
         "repairs": report.repairs,
+        "followed": report.listeners > 0,
         "sandboxes": [
             {
                 "sandbox": each.sandbox,
@@ -79,6 +118,7 @@ def _document(report: Report, sandboxes: tuple[Listing, ...]) -> dict[str, objec
                 "layers": list(each.layers),
                 "endpoints": each.endpoints,
                 "names": list(each.names),
+                "failed_names": list(each.failed_names),
                 "populated": each.populated,
             }
             for each in sandboxes

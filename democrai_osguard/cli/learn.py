@@ -5,28 +5,28 @@ from __future__ import annotations
 import json
 import os
 import socket
-import subprocess
-import sys
 import tempfile
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
 import click
 
 from democrai_osguard.access import Subject, SubjectType
 from democrai_osguard.approvals.opening import open_service
+from democrai_osguard.cli.exits import Exit
 from democrai_osguard.cli.output import printable, say_json
 from democrai_osguard.enforcement.asker import serve
 from democrai_osguard.learning.folding import Entry, Learnt, fold
+from democrai_osguard.learning.running import passing_signals_on
 from democrai_osguard.learning.sightings import NEEDED, Sightings, read_sightings, sightings
 from democrai_osguard.manifest import dump_access
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
-_LAUNCHER = (sys.executable, "-I", "-m", "democrai_osguard_launcher")
 _MODE = 0o600
 _SUBJECT = Subject(SubjectType.CORE, "learn")
-_PATIENCE = 600.0  # seconds for an answer
+_PATIENCE = 600  # seconds for an answer
 _SEEN = {"call": "asked", "pid": 0, "program": ""}
 
 
@@ -38,9 +38,14 @@ _SEEN = {"call": "asked", "pid": 0, "program": ""}
     "--manifest", type=click.Path(exists=True, dir_okay=False), help="Learn what this one lacks."
 )
 @click.option(
-    "--deny-first", is_flag=True, help="Allow nothing; ask about each act on files instead."
+    "--deny-first", is_flag=True, help="Allow nothing; ask about each file and connection instead."
 )
-@click.option("--json", "as_json", is_flag=True, help="Print counts and examples as JSON as well.")
+@click.option(
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="Print counts and examples as JSON as well; the command's output goes to stderr.",
+)
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 def learn(
     command: tuple[str, ...],
@@ -54,39 +59,72 @@ def learn(
 
     Nothing protects you while it runs: learn from what you trust, or in a place of its own.
     """
+    _check_place(manifest_out)
     given = ("--manifest", manifest) if manifest else ()
-    code, run = (_asked if deny_first else _observed)(given, command)
+    with _output_to_the_error_stream() if as_json else nullcontext():
+        code, run = (_asked if deny_first else _observed)(given, command)
     if run is None:
         return code  # the launcher has said why
     learnt = fold(run, _names(run))
     for line in _words(learnt, run):
         click.echo(printable(line), err=True)
-    _write(learnt, manifest_out, as_json=as_json)
-    return code
+    is_written = _write(learnt, manifest_out, as_json=as_json)
+    return code if is_written else code or Exit.USAGE
+
+
+@contextmanager
+def _output_to_the_error_stream() -> Iterator[None]:
+    """Keep standard output for one document: what the command prints goes where errors go."""
+    own = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        yield
+    finally:
+        os.dup2(own, 1)
+        os.close(own)
+
+
+def _check_place(path: str | None) -> None:
+    """Raise UsageError for a file that could not be written once the command has run."""
+    if path is None:
+        return
+    folder = os.path.dirname(os.path.abspath(path))
+    if not os.path.isdir(folder):
+        raise click.UsageError(f"--manifest-out: there is no folder {folder}")
+    place = path if os.path.exists(path) else folder
+    if not os.access(place, os.W_OK):
+        raise click.UsageError(f"--manifest-out: {place} cannot be written")
 
 
 def _observed(given: tuple[str, ...], command: tuple[str, ...]) -> tuple[int, Sightings | None]:
     """Run the command with everything allowed; return what it needed."""
     with tempfile.TemporaryDirectory() as folder:
         record = os.path.join(folder, "observed")
-        words = [*_LAUNCHER, "--observe", record, *given, "--", *command]
-        done = subprocess.run(words, check=False)  # noqa: S603 - the command is what was asked for
-        return done.returncode, read_sightings(record) if os.path.exists(record) else None
+        with passing_signals_on() as running:
+            running.start(["--observe", record, *given, "--", *command])
+            code = running.wait()
+        return code, read_sightings(record) if os.path.exists(record) else None
 
 
 def _asked(given: tuple[str, ...], command: tuple[str, ...]) -> tuple[int, Sightings]:
     """Run the command with nothing allowed; return what a person approved."""
     ours, theirs = socket.socketpair()
-    words = [*_LAUNCHER, "--supervised", "--ask-fd", str(theirs.fileno()), *given, "--", *command]
-    with ours, subprocess.Popen(words, pass_fds=(theirs.fileno(),)) as running:  # noqa: S603 - likewise
+    service = open_service()
+    asking = ["--supervised", "--ask-fd", str(theirs.fileno()), "--ask-timeout", str(_PATIENCE)]
+    words = [*asking, *given, "--", *command]
+    with passing_signals_on() as running, ours:
+        running.start(words, keep=(theirs.fileno(),))
         theirs.close()
-        allowed = serve(ours, open_service(), _SUBJECT, _PATIENCE)
+        allowed = serve(ours, service, _SUBJECT, _PATIENCE)
+        code = running.wait()
     lines = [{**_SEEN, "missing": _missing(each), "path": each["target"]} for each in allowed]
-    return running.returncode, sightings(NEEDED, command, lines)
+    return code, sightings(NEEDED, command, lines)
 
 
 def _missing(question: Mapping[str, object]) -> dict[str, object]:
-    return {name: question[name] for name in ("resource_type", "operation", "target")}
+    """Return the rule: at the folder where that alone would do, else at the target."""
+    kind = {name: question[name] for name in ("resource_type", "operation")}
+    return {**kind, "target": question.get("folder", question["target"])}
 
 
 def _names(run: Sightings) -> dict[str, str]:
@@ -101,18 +139,30 @@ def _names(run: Sightings) -> dict[str, str]:
     return names
 
 
-def _write(learnt: Learnt, path: str | None, *, as_json: bool) -> None:
+def _write(learnt: Learnt, path: str | None, *, as_json: bool) -> bool:
+    """Write the manifest where it was asked for, or print it; tell whether that worked."""
     document: dict[str, object] = {"access": dump_access(learnt.rules)}
     text = json.dumps(document, indent=2) + "\n"
-    if path is not None:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, _MODE)
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(text)
+    is_kept = path is not None and _keep(text, path)
     if as_json:
         entries = [_fields(entry) for entry in learnt.entries]
         say_json({**document, "entries": entries, "left_out": list(learnt.left_out)})
-    elif path is None:
+    elif not is_kept:
         click.echo(text, nl=False)
+    return is_kept or path is None
+
+
+def _keep(text: str, path: str) -> bool:
+    """Write the file; where that fails, say so: what was seen is not lost."""
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, _MODE)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)
+    except OSError as error:
+        why = f"--manifest-out: {path}: {error.strerror}; the manifest is printed instead"
+        click.echo(printable(f"democrai-osguard: {why}"), err=True)
+        return False
+    return True
 
 
 def _fields(entry: Entry) -> dict[str, object]:
@@ -122,16 +172,18 @@ def _fields(entry: Entry) -> dict[str, object]:
         "examples": list(entry.examples),
         "programs": list(entry.programs),
         "marks": list(entry.marks),
+        "covered_by": None if entry.covered_by is None else str(entry.covered_by),
     }
 
 
 def _words(learnt: Learnt, run: Sightings) -> list[str]:
-    lines = [f"{len(learnt.entries)} rule(s) for: {' '.join(run.command)}"]
+    lines = [f"{len(learnt.rules)} rule(s) for: {' '.join(run.command)}"]
     for entry in learnt.entries:
         marks = "".join(f" [{mark.upper()}]" for mark in entry.marks)
         others = [path for path in entry.examples if path != entry.rule.target]
         such = f", such as {', '.join(others)}" if others else ""
-        lines.append(f"  {entry.rule}{marks}: {entry.count} time(s){such}")
+        covered = f", covered by {entry.covered_by}" if entry.covered_by else ""
+        lines.append(f"  {entry.rule}{marks}: {entry.count} time(s){such}{covered}")
     lines += [f"  left out: {reason}" for reason in learnt.left_out]
     if not run.complete:
         lines.append("  the record was full before the run ended: the manifest may lack rules")

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
+import os
 import sys
+from typing import Any
 
 import click
 
@@ -43,10 +46,29 @@ class _Commands(click.Group):
         return command
 
 
+# What a write to a full disk, quota or device ends in. Code of ours that writes elsewhere says so.
+_NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
+
+
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="democrai-osguard")
-def main() -> None:
+@click.option("--json", "as_json", is_flag=True, help="For machines; also behind the command.")
+@click.pass_context
+def main(ctx: click.Context, *, as_json: bool) -> None:
     """See, check and decide what code that is not fully trusted may touch."""
+    name = ctx.invoked_subcommand
+    command = main.get_command(ctx, name) if as_json and name else None
+    if name and command:
+        ctx.default_map = {name: _in_json(command)}
+
+
+def _in_json(command: click.Command) -> dict[str, Any]:
+    """Return what is given to a command and those beneath it; raise UsageError without `--json`."""
+    if isinstance(command, click.Group):
+        return {name: _in_json(each) for name, each in command.commands.items()}
+    if all(parameter.name != "as_json" for parameter in command.params):
+        raise click.UsageError(f"{command.name} has no --json")
+    return {"as_json": True}
 
 
 def run() -> None:
@@ -61,6 +83,11 @@ def run() -> None:
         _fail(f"democrai-osguard: {error}")
     except (click.Abort, KeyboardInterrupt):
         sys.exit(130)  # as a shell reports an interrupted command
+    except OSError as error:
+        if error.errno not in _NO_ROOM or error.filename is not None:
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # else Python tries, and says it, once more
+        _fail(f"democrai-osguard: standard output: {error.strerror}")
     sys.exit(code if isinstance(code, int) else Exit.ALLOWED)
 
 

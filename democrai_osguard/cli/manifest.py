@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
+from typing import TYPE_CHECKING
 
 import click
 
 from democrai_osguard.cli.exits import Exit
-from democrai_osguard.cli.output import say, say_json
+from democrai_osguard.cli.output import printable, say, say_json
 from democrai_osguard.errors import ManifestError
 from democrai_osguard.manifest import Manifest, dump_access, load_manifest, read_document
-from democrai_osguard.manifest_shape import PHASED, PHASES
+from democrai_osguard.manifest_shape import FLAT, PHASED, PHASES
 
-_KINDS = ("module", "engine", "extractor", "tool", "agent", "pipeline")
+if TYPE_CHECKING:
+    from democrai_osguard.access import Rule
+
+_KINDS = tuple(str(each) for each in (*FLAT, *PHASED))
 
 
 @click.group()
@@ -50,16 +54,28 @@ def check(file: str, kind: str | None, *, as_json: bool) -> int:
     "--kind", type=click.Choice(_KINDS), help="What the manifest is for; else it is seen."
 )
 @click.option("--phase", type=click.Choice(PHASES), help="For engines and extractors.")
-def access(file: str, kind: str | None, phase: str | None) -> None:
+@click.option("--json", "as_json", is_flag=True, help="For machines, as it always is.")
+def access(file: str, kind: str | None, phase: str | None, *, as_json: bool) -> None:  # noqa: ARG001 - it is JSON
     """Print what FILE declares as the value of DEMOCRAI_ACCESS."""
     subject = kind or guess_kind(read_document(file))
-    declared = load_manifest(file, subject, phase).access
-    click.echo(json.dumps(dump_access(declared)))
+    declared = load_manifest(file, subject, phase)
+    for warning in declared.warnings:
+        click.echo(printable(f"democrai-osguard: warning: {warning}"), err=True)
+    click.echo(json.dumps(dump_access((*declared.access, *added_rules(subject, phase)))))
 
 
 def guess_kind(document: object) -> str:
     """Return the kind of a manifest by its shape: phases are an engine's or an extractor's."""
     return "engine" if isinstance(document, dict) and set(PHASES) & set(document) else "module"
+
+
+def added_rules(kind: str, phase: str | None) -> tuple[Rule, ...]:
+    """Return what a phase has beside what is declared: an install reaches the package indexes."""
+    if phase != "install" or kind not in PHASED:
+        return ()
+    from democrai_osguard.runtime.package_index import package_index_rules  # noqa: PLC0415 - it asks pip
+
+    return package_index_rules()
 
 
 def _say_check(

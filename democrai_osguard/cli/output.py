@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING
 
 import click
 
+from democrai_osguard.errors import printable
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-
-def printable(text: str) -> str:
-    """Return text that cannot steer a terminal: whatever is not printable is escaped."""
-    return "".join(char if char.isprintable() else _escaped(char) for char in text)
+__all__ = ["printable", "say", "say_fields", "say_json"]
 
 
 def say(text: str = "") -> None:
@@ -32,7 +31,3 @@ def say_fields(fields: Iterable[tuple[str, str]]) -> None:
     width = max((len(name) for name, _ in rows), default=0)
     for name, value in rows:
         say(f"  {name:<{width}}  {value}")
-
-
-def _escaped(char: str) -> str:
-    return char.encode("unicode_escape", "surrogatepass").decode("ascii")

@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 
 _TARGET_WIDTH = 60
 _SHORTEST_ID = 4
+_TITLES = (
+    "ID", "SUBJECT", "WHAT", "TARGET", "CHAIN", "SESSION", "RESUMES", "ASKED", "LAST", "STATE",
+)  # fmt: skip
 
 
 @click.group()
@@ -49,8 +52,7 @@ def list_(store: str | None, *, everything: bool, as_json: bool) -> None:
     if not found:
         say("no request is open" if not everything else "no request is kept")
         return
-    titles = ("ID", "SUBJECT", "WHAT", "TARGET", "SESSION", "RESUMES", "ASKED", "LAST", "STATE")
-    say_table(titles, [_cells(request) for request in found])
+    say_table(_TITLES, [_cells(request) for request in found])
 
 
 @requests.command()
@@ -134,8 +136,17 @@ def watch(store: str | None, *, as_json: bool) -> None:
         if as_json:
             click.echo(json.dumps(request.document()))
         else:
-            say(f"{request.id}  {request.state}  {sentence(request)}")
+            say(_line(request))
         sys.stdout.flush()
+
+
+def _line(request: PendingRequest) -> str:
+    """Return a request as one line, with all that every interface shows."""
+    chain = " > ".join(map(str, request.chain))
+    session = "yes" if request.has_session else "no"
+    resumable = "yes" if request.resumable else "no"
+    more = f"chain {chain}; session key {session}; resumable {resumable}"
+    return f"{request.id}  {request.state}  {request.label}  {sentence(request)}  ({more})"
 
 
 def _cells(request: PendingRequest) -> tuple[str, ...]:
@@ -144,6 +155,7 @@ def _cells(request: PendingRequest) -> tuple[str, ...]:
         str(request.subject),
         request.label,
         shortened(printable(request.rule.target), _TARGET_WIDTH),
+        " > ".join(map(str, request.chain)),
         "yes" if request.has_session else "no",
         "yes" if request.resumable else "no",
         str(request.count),

@@ -25,7 +25,8 @@ def seccomp() -> None:
     help="oci: for docker, podman, containerd and Kubernetes.",
 )  # fmt: skip
 @click.option("--network", is_flag=True, help="Let TCP, UDP and routing sockets exist.")
-def export(form: str, *, network: bool) -> None:
+@click.option("--json", "as_json", is_flag=True, help="For machines, as it always is.")
+def export(form: str, *, network: bool, as_json: bool) -> None:  # noqa: ARG001 - every format is JSON
     """Print the policy of system calls that every launched command has."""
     sockets = (*_SOCKETS, *(_NETWORK_SOCKETS if network else ()))
     command = [sys.executable, "-I", "-m", _EXPORTERS[form], *sockets]

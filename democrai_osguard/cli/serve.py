@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+from typing import TYPE_CHECKING
+
 import click
 
 from democrai_osguard.cli.approvals import local_operator, opened, store_option
 from democrai_osguard.cli.output import say
+from democrai_osguard.settings import load_settings
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+    from democrai_osguard.approvals.service import ApprovalService
 
 
 @click.command()
@@ -20,11 +29,25 @@ from democrai_osguard.cli.output import say
 )
 @store_option
 def serve(host: str, port: int, names: tuple[str, ...], store: str | None) -> None:
-    """Serve the approval page, and print a link that opens it once."""
+    """Serve the approval page, and print a link that opens it once.
+
+    Where the helper answers, decisions reach running sandboxes, and their refusals are asked about.
+    """
     try:
         from democrai_osguard.ui.server import serve as run  # noqa: PLC0415 - an extra
     except ImportError as error:
         raise click.ClickException(
             "the page needs Starlette and uvicorn: pip install 'democrai-osguard[ui]'"
         ) from error
-    run(opened(store), local_operator(), say, host=host, port=port, names=names)
+    service = opened(store)
+    with _following(service):
+        run(service, local_operator(), say, host=host, port=port, names=names)
+
+
+def _following(service: ApprovalService) -> AbstractContextManager[object]:
+    settings = load_settings()
+    if not settings.enabled:
+        return contextlib.nullcontext()
+    from democrai_osguard.enforcement.following import EgressLink  # noqa: PLC0415 - only here
+
+    return EgressLink(service, settings.helper_socket)

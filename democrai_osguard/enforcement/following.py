@@ -2,30 +2,33 @@
 
 Here decisions become calls to the helper, and refusals become questions; what follows from a
 decision is worked out elsewhere. The helper takes calls from outside every sandbox only, so this
-runs in the process that launches commands, or beside one that confined itself. All sandboxes of
-one user follow one store.
+runs in the process that serves the approval page, or beside an application. A sandbox follows the
+store whose decisions changed it first; another store of the same user leaves it alone.
 """
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import os
 import threading
 from typing import TYPE_CHECKING, Self
+from urllib.parse import urlsplit
 
 from democrai_osguard.access import Subject
 from democrai_osguard.enforcement.denials import DenialDesk
 from democrai_osguard.enforcement.reach import Reach, reach
 from democrai_osguard.errors import OsGuardError
 from democrai_osguard_helper.client import Client, HelperRefused, HelperUnavailable
-from democrai_osguard_helper.protocol import Listing, ProtocolViolation, Update
+from democrai_osguard_helper.protocol import Denial, Listing, Notice, ProtocolViolation, Update
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from types import TracebackType
 
     from democrai_osguard.approvals.records import Standing
     from democrai_osguard.approvals.service import ApprovalService
+    from democrai_osguard.approvals.store import Store
 
 ROUND_SECONDS = 0.4  # until a new sandbox is seen; a decision is seen at once
 _PAGE = 1000
@@ -38,6 +41,7 @@ class Follower:
 
     def __init__(self, service: ApprovalService) -> None:
         self._store = service.store
+        self._label = label_of(service.store)
         self._asked: dict[str, Reach] = {}  # what a sandbox was made with never changes
         self._told: dict[str, Reach] = {}
         self._decisions: list[Standing] = []
@@ -59,11 +63,14 @@ class Follower:
 
     def _settle_one(self, client: Client, sandbox: Listing) -> bool:
         name = sandbox.sandbox
+        if sandbox.follows not in {None, self._label}:
+            return False  # another store's decisions hold there
         try:
             wanted = self._wanted(client, sandbox)
-            if self._told.get(name) == wanted:
+            untouched = sandbox.follows is None and wanted == self._asked[name]
+            if untouched or self._told.get(name) == wanted:
                 return False
-            client.update(Update(name, wanted.endpoints, wanted.names))
+            client.update(Update(name, wanted.endpoints, wanted.names, self._label))
         except (HelperRefused, OsGuardError) as error:
             if getattr(error, "code", "") != "unknown_sandbox":  # that one has just ended
                 _log.warning("sandbox %s keeps its old policy: %s", name, error)
@@ -88,6 +95,14 @@ class Follower:
         for known in (self._asked, self._told):
             for name in known.keys() - alive:
                 del known[name]
+
+
+def label_of(store: Store) -> str:
+    """Return by what the helper tells the decisions of one store from those of another. Pure."""
+    parts = urlsplit(getattr(store, "url", None) or "")
+    place = parts.netloc.rpartition("@")[2]  # no password, not even as a sum
+    text = f"{parts.scheme}//{place}{parts.path}".encode(errors="surrogateescape")
+    return hashlib.sha256(text).hexdigest()[:16]
 
 
 class EgressLink:
@@ -129,7 +144,10 @@ class EgressLink:
                 act()
             except _FAILURES as error:
                 if str(error) != said and not self._ended.is_set():
-                    _log.warning("egress does not follow the approvals: %s", error)
+                    # A host without a helper has nothing to follow; `status` says so.
+                    absent = isinstance(error, HelperUnavailable)
+                    level = logging.INFO if absent else logging.WARNING
+                    _log.log(level, "egress does not follow the approvals: %s", error)
                 said = str(error)
             self._ended.wait(ROUND_SECONDS)
 
@@ -145,4 +163,13 @@ class EgressLink:
             self._listening = client
             if self._ended.is_set():
                 return  # nobody would hang up on us any more
-            self._desk.follow(client.events())
+            self._desk.follow(told(client.events()))
+
+
+def told(events: Iterable[Denial | Notice]) -> Iterator[Denial | Notice]:
+    """Pass events on; of what a person should know, say it."""
+    for event in events:
+        if isinstance(event, Notice):
+            where = f"sandbox {event.sandbox}" if event.sandbox else "the helper"
+            _log.warning("%s: %s: %s", where, event.code, event.text)
+        yield event

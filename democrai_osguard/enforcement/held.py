@@ -11,11 +11,13 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from democrai_osguard.access import AccessRequest, operation_of
+from democrai_osguard.access import AccessRequest, ResourceType, operation_of
 from democrai_osguard.approvals.records import Origin, State
+from democrai_osguard.directories import own_places
 from democrai_osguard.errors import OsGuardError
 from democrai_osguard.policy.chain import Chain
 from democrai_osguard.policy.decision import Allow, Deny
+from democrai_osguard.targets import normalize_target
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -38,24 +40,27 @@ class Asked:
 class HeldDesk:
     """Asks for one subject and session, so many questions a second at most."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - who asks, for whom, and how
         self,
         service: ApprovalService,
         subject: Subject,
         origin: Origin,
         *,
         timeout: float,
+        chain: tuple[Subject, ...] = (),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._service = service
         self._subject = subject
         self._origin = origin
         self._timeout = timeout
+        self._chain = chain
         self._clock = clock
         self._queue: dict[int, Mapping[str, object]] = {}
         self._asked: dict[int, Asked] = {}
         self._late: set[int] = set()  # looked at once, and waiting for room
         self._recent: list[float] = []
+        self._own = own_places()
 
     def take(self, message: Mapping[str, object]) -> None:
         """Take a question, or the news that nobody waits for one any more."""
@@ -91,29 +96,35 @@ class HeldDesk:
             request = self._request(self._queue[number])
             decision = self._service.check(request, Chain.of(self._subject))
             if isinstance(decision, (Allow, Deny)):
-                del self._queue[number]
+                self._take_off(number)
                 return [YES if isinstance(decision, Allow) else NO]
             if not self._has_room():
                 self._late.add(number)
                 return []
             self._recent.append(self._clock())
-            self._register(number, request, self._queue.pop(number))
+            self._register(number, request, self._queue[number])
+            self._take_off(number)
         except (OsGuardError, RuntimeError, ValueError, KeyError):
-            self._queue.pop(number, None)
+            self._take_off(number)
             return [NO]  # what cannot be asked stays closed
         return []
 
     def _request(self, message: Mapping[str, object]) -> AccessRequest:
         what = operation_of(str(message["resource_type"]), str(message["operation"]))
+        if str(message["target"]).startswith(self._own):
+            raise ValueError("it belongs to the guard itself")
         # The path is where the object really is: the broker looked it up as the kernel does.
-        return AccessRequest(self._subject, *what, str(message["target"]), self._origin.session_key)
+        target = str(message["target"])
+        if what[0] is ResourceType.NETWORK:
+            target = normalize_target(what[0], target, operation=what[1])
+        return AccessRequest(self._subject, *what, target, self._origin.session_key)
 
     def _register(self, number: int, request: AccessRequest, message: Mapping[str, object]) -> None:
         process = f"process {message.get('pid')}: {message.get('command')}"
         origin = Origin(
             self._origin.user_id, self._origin.organization_id, self._origin.session_key, process
         )
-        pending = self._service.register(request, origin, held=True)
+        pending = self._service.register(request, origin, chain=self._chain, held=True)
         self._asked[number] = Asked(pending.id, self._clock() + self._timeout)
 
     def _answer(self, asked: Asked) -> str | None:
@@ -127,8 +138,12 @@ class HeldDesk:
         self._service.withdraw(asked.request_id)
         return NO
 
-    def _withdraw(self, number: int) -> None:
+    def _take_off(self, number: int) -> None:
         self._queue.pop(number, None)
+        self._late.discard(number)
+
+    def _withdraw(self, number: int) -> None:
+        self._take_off(number)
         asked = self._asked.pop(number, None)
         if asked is not None and self._service.get(asked.request_id).count == 1:
             self._service.withdraw(asked.request_id)

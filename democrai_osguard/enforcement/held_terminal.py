@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import termios
 from typing import TYPE_CHECKING
 
-from democrai_osguard.errors import OsGuardError
+from democrai_osguard.errors import OsGuardError, printable
 
 if TYPE_CHECKING:
     from democrai_osguard.approvals.records import Operator, PendingRequest
     from democrai_osguard.approvals.service import ApprovalService
 
 _CHOICES = "[o]nce, for this [s]ession, [p]ermanently, [d]eny? "
+_WITHOUT_SESSION = "[o]nce, [p]ermanently, [d]eny? "
 _SCOPES = {"s": "session", "p": "permanent", "d": "denied"}
 _MAX_LINE = 64
 
@@ -24,6 +27,7 @@ class Terminal:
         self._service = service
         self._operator = operator
         self._shown: str | None = None
+        self._choices = _CHOICES
 
     @classmethod
     def open(cls, service: ApprovalService, operator: Operator) -> Terminal | None:
@@ -38,11 +42,27 @@ class Terminal:
         """Return what to wait for."""
         return self._descriptor
 
+    def is_ours(self) -> bool:
+        """Tell whether what is typed is for us: not while the run is in the background."""
+        try:
+            return os.tcgetpgrp(self._descriptor) == os.getpgrp()
+        except OSError:
+            return False
+
+    def attend(self, open_requests: list[str], *, typed: bool) -> None:
+        """Take what was typed, then show what is open."""
+        if typed:
+            self.take()
+        self.show(open_requests)
+
     def show(self, open_requests: list[str]) -> None:
         """Show the oldest open request, unless it stands there already."""
         current = open_requests[0] if open_requests else None
         if current is not None and current != self._shown:
-            self._say(f"\n{_question(self._service.get(current))}\n{_CHOICES}")
+            self._forget_what_was_typed()
+            request = self._service.get(current)
+            self._choices = _CHOICES if request.has_session else _WITHOUT_SESSION
+            self._say(f"\n{_question(request)}\n{self._choices}")
         self._shown = current
 
     def take(self) -> None:
@@ -56,15 +76,24 @@ class Terminal:
             elif word in _SCOPES:
                 self._service.decide(self._shown, _SCOPES[word], self._operator)
             else:
-                self._say(_CHOICES)
+                self._say(self._choices)
         except OsGuardError as error:
-            self._say(f"{error}\n{_CHOICES}")
+            self._say(f"{printable(str(error))}\n{self._choices}")
+
+    def _forget_what_was_typed(self) -> None:
+        """Drop what was typed before the question stood there: it is no answer to it."""
+        with contextlib.suppress(OSError, termios.error):
+            if self.is_ours():
+                termios.tcflush(self._descriptor, termios.TCIFLUSH)
 
     def _say(self, text: str) -> None:
-        safe = "".join(char if char.isprintable() or char == "\n" else "?" for char in text)
-        os.write(self._descriptor, safe.encode(errors="replace"))
+        os.write(self._descriptor, text.encode(errors="replace"))
 
 
 def _question(request: PendingRequest) -> str:
+    """Return three lines, of which no name and no command line makes more."""
     chain = " > ".join(map(str, request.chain))
-    return f"{chain} wants: {request.rule}\n  {request.origin.task_id}"
+    known = (("session key", request.has_session), ("resumable", request.resumable))
+    words = "; ".join(f"{name}: {'yes' if holds else 'no'}" for name, holds in known)
+    asked, who = printable(f"{chain} wants: {request.rule}"), str(request.origin.task_id)
+    return f"{asked}\n  {printable(who)}\n  {words}"

@@ -10,7 +10,6 @@ import json
 import os
 import re
 import shutil
-import socket
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -18,10 +17,12 @@ from dataclasses import dataclass
 from democrai_osguard.enforcement.cgroups import CgroupLayout, read_cgroup_layout
 from democrai_osguard.enforcement.landlock_words import landlock_words
 from democrai_osguard.errors import OsGuardError
-from democrai_osguard_helper.protocol import socket_path
+from democrai_osguard_helper.client import Client, HelperRefused, HelperSilent, HelperUnavailable
+from democrai_osguard_helper.protocol import ProtocolViolation, socket_path
 
 _SBIN = ("/usr/local/sbin", "/usr/sbin", "/sbin")  # not on every user's PATH
 _PATIENCE = 60.0  # seconds for a program that answers at once on a host that has time
+HELPER_PATIENCE = 5.0  # for the helper, which may just be started by its socket
 
 
 class HostUnknown(OsGuardError, RuntimeError):
@@ -49,7 +50,7 @@ def host_facts() -> tuple[Fact, ...]:
         _seccomp(kernel),
         _cgroup(read_cgroup_layout()),
         _iptables(),
-        _helper(socket_path()),
+        _helper(socket_path(), kernel),
     )
 
 
@@ -139,21 +140,29 @@ def _iptables() -> Fact:
     return Fact("iptables", {**value, "backend": backend}, words, follows)
 
 
-def _helper(path: str) -> Fact:
-    problem = _cannot_reach(path)
-    value = {"socket": path, "reachable": problem is None}
-    if problem is None:
-        follows = "network rules are held by address, whatever the program does"
-        return Fact("helper", value, f"helper: reachable at {path}", follows)
+def _helper(path: str, kernel: _Kernel) -> Fact:
+    """Ask the helper: a service manager takes connections for it, whether it answers or not."""
+    value = {"socket": path, "reachable": False}
     follows = "no network rule is held by address; without any rule, sockets stay closed anyway"
-    return Fact("helper", value, f"helper: not reachable at {path} ({problem})", follows)
-
-
-def _cannot_reach(path: str) -> str | None:
+    if "user_notif" in kernel.seccomp_actions:
+        follows = "the launcher's broker holds network rules, call by call"
     try:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-            probe.settimeout(1.0)
-            probe.connect(path)
-    except OSError as error:
-        return error.strerror or str(error)
-    return None
+        with Client(path, HELPER_PATIENCE) as client:
+            listeners = client.status().listeners
+    except HelperSilent as error:
+        problem = str(error).removeprefix(f"{path}: ")
+        words = f"helper: the socket is there at {path}, and nobody answers ({problem})"
+        return Fact("helper", value, words, follows)
+    except (HelperUnavailable, HelperRefused, ProtocolViolation) as error:
+        problem = str(error).removeprefix(f"{path}: ")
+        return Fact("helper", value, f"helper: not reachable at {path} ({problem})", follows)
+    follows = f"network rules are held by address; {decisions_words(listeners)}"
+    value = {"socket": path, "reachable": True, "followed": listeners > 0}
+    return Fact("helper", value, f"helper: answers at {path}", follows)
+
+
+def decisions_words(listeners: int) -> str:
+    """Say whether somebody brings this user's decisions to running sandboxes. Pure."""
+    if listeners:
+        return "decisions reach running sandboxes"
+    return "decisions reach running sandboxes once an application or `serve` runs"

@@ -1,6 +1,7 @@
 """`DEMOCRAI_ACCESS` and its kin: what a child process inherits, written and read strictly.
 
-Missing means closed; whatever is not understood is an error, and nothing runs.
+Targets are written in normal form; who starts a child by hand may spell them otherwise. Missing
+means closed; whatever is not understood is an error, and nothing runs.
 """
 
 from __future__ import annotations
@@ -20,19 +21,23 @@ if TYPE_CHECKING:
 
 SUBJECT = "DEMOCRAI_NETWORK_SUBJECT"
 KIND = "DEMOCRAI_NETWORK_SUBJECT_KIND"
+CHAIN = "DEMOCRAI_SUBJECT_CHAIN"
 ACCESS = "DEMOCRAI_ACCESS"
 IDENTITY = ("DEMOCRAI_USER_ID", "DEMOCRAI_ORGANIZATION_ID", "DEMOCRAI_SESSION_KEY")
 _KEYS = ("resource_type", "operation", "target")
 _SUBJECT_KEYS = ("type", "name")
+_LONGEST_CHAIN = 64
 
 
 def child_environment(info: Sequence[Any]) -> dict[str, str]:
-    """Return the variables of a child: the narrowed rules, and who asks."""
-    kind, name, _chain, _allowed, flat, identity, *_ = info
+    """Return the variables of a child: the narrowed rules, who asks, and through whom."""
+    kind, name, chain, _allowed, flat, identity, *_ = info
     items = [dict(zip(_KEYS, rule, strict=True)) for rule in flat]
     variables = {SUBJECT: name, KIND: kind, ACCESS: json.dumps(items)}
-    known = zip(IDENTITY, identity, strict=True)
-    return variables | {variable: value for variable, value in known if value is not None}
+    if len(chain) > 1:
+        variables[CHAIN] = json.dumps(chain)
+    known = zip(IDENTITY, identity[: len(IDENTITY)], strict=True)
+    return variables | {variable: str(value) for variable, value in known if value is not None}
 
 
 def parse_access(text: str) -> tuple[Rule, ...]:
@@ -45,6 +50,22 @@ def parse_access(text: str) -> tuple[Rule, ...]:
     if problems:
         raise ManifestError(tuple(problems))
     return tuple(rule for rule in rules if rule is not None)
+
+
+def parse_chain(text: str, actor: Subject) -> tuple[Subject, ...]:
+    """Read the subjects outside the one that acts, which ends the chain; raise ManifestError."""
+    document = parse_json(text)
+    if not isinstance(document, list) or not all(isinstance(each, str) for each in document):
+        raise ManifestError((f"{CHAIN}: expected a list of subjects",))
+    try:
+        subjects = tuple(map(Subject.parse, document))
+    except ContractError as error:
+        raise ManifestError((f"{CHAIN}: {error}",)) from error
+    if len(subjects) > _LONGEST_CHAIN:
+        raise ManifestError((f"{CHAIN}: more than {_LONGEST_CHAIN} subjects",))
+    if not subjects or subjects[-1] != actor:
+        raise ManifestError((f"{CHAIN}: does not end with {actor}",))
+    return subjects[:-1]
 
 
 def _rule(item: object, at: str, problems: list[str]) -> Rule | None:
@@ -63,9 +84,11 @@ def _rule(item: object, at: str, problems: list[str]) -> Rule | None:
     except ContractError as error:
         problems.append(f"{at}: {error}")
         return None
-    if not _is_normal(rule):
-        problems.append(f"{at}.target: {shown(rule.target)} is not in normal form")
-    return rule
+    try:
+        return Rule(rule.resource_type, rule.operation, _normal(rule))
+    except TargetError as error:
+        problems.append(f"{at}.target: {error}")
+        return None
 
 
 def _check_subject(subject: object, at: str, problems: list[str]) -> None:
@@ -80,11 +103,14 @@ def _check_subject(subject: object, at: str, problems: list[str]) -> None:
         problems.append(f"{at}.subject: {error}")
 
 
-def _is_normal(rule: Rule) -> bool:
-    if rule.resource_type is ResourceType.FILESYSTEM:
-        # Links may differ where the child runs, so the form alone is looked at.
-        return is_normal_path(rule.target)
-    try:
-        return normalize_target(rule.resource_type, rule.target) == rule.target
-    except TargetError:
-        return False
+def _normal(rule: Rule) -> str:
+    """Return the target's normal form; raise TargetError where it has none."""
+    if rule.resource_type is not ResourceType.FILESYSTEM:
+        return normalize_target(rule.resource_type, rule.target)
+    if not rule.target.startswith("/"):
+        raise TargetError(rule.target, "not an absolute path")
+    # Links may differ where the child runs, so the form alone is looked at: what climbs has none.
+    path = "/" + "/".join(part for part in rule.target.split("/") if part not in {"", "."})
+    if not is_normal_path(path):
+        raise TargetError(rule.target, "not in normal form")
+    return path

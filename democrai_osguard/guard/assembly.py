@@ -15,6 +15,7 @@ import types
 from _thread import get_ident
 from typing import TYPE_CHECKING, Any
 
+from democrai_osguard.directories import own_places
 from democrai_osguard.guard import access_variable, patching, replacing, runtime_paths, wrappers
 from democrai_osguard.guard.outcome import Callers, as_error
 from democrai_osguard.guard.vault import Vault, door
@@ -37,6 +38,7 @@ _MODULES = (
     "network",
     "processes",
     "tasks",
+    "family",
     "imports",
     "answers",
     "integrity",
@@ -68,6 +70,8 @@ _DOORS = {
     "spawn": ("processes", "spawn"),
     "system": ("processes", "system"),
     "start_task": ("tasks", "start_task"),
+    "end_task": ("family", "end_task"),
+    "ready_for_tasks": ("tasks", "ready"),
     "environment": ("environment", "act"),
     "importing": ("imports", "importing"),
     "attribute": ("imports", "attribute"),
@@ -86,6 +90,7 @@ _DOORS = {
     "info_by_token": ("activation", "info_by_token"),
     "use_approvals": ("activation", "use_approvals"),
     "approvals": ("activation", "approvals"),
+    "is_chosen": ("activation", "is_chosen"),
     "external_access": ("activation", "external_access"),
     "is_protected": ("answers", "is_protected"),
     "protect": ("activation", "protect"),
@@ -169,7 +174,7 @@ def _configure(sealed: dict[str, ModuleType], vault: Vault) -> None:
         loaded.ORIGINALS[verb] = getattr(_imp, verb)
     loaded.ORIGINALS["import"] = importlib.import_module
     loaded.ORIGINALS.update(door=door, partial=functools.partial)
-    sealed["answers"].PROTECTED[0] = runtime_paths.protected_paths()
+    sealed["answers"].PROTECTED[0] = own_places()
     _configure_tasks(sealed["tasks"])
     for module in vault.modules.values():
         vars(module)[sealed["hook"].SEALED] = True
@@ -186,8 +191,10 @@ def _configure_tasks(tasks: ModuleType) -> None:
     tasks.SETTINGS.append((
         chosen.enabled, chosen.helper_socket, chosen.landlock, chosen.seccomp,
         chosen.extra_read_paths, chosen.extra_write_paths, chosen.require,
+        chosen.refresh_seconds,
     ))  # fmt: skip
     tasks.PYTHON.append(sys.executable)
+    tasks.ENVIRONMENT.append(dict(os.environb))
 
 
 def _is_genuine(code: types.CodeType) -> bool:

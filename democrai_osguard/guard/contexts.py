@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from democrai_osguard.access import OPERATIONS, Operation, ResourceType, Rule, Subject
+from democrai_osguard.errors import ContractError, shown
 from democrai_osguard.guard import access_variable
-from democrai_osguard.guard.installation import doors, install
+from democrai_osguard.guard.installation import answer_by_default, doors, install
 from democrai_osguard.guard.outcome import as_error
 from democrai_osguard.targets import normalize_target
 
@@ -18,6 +20,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from types import TracebackType
 
+    Item = Rule | Mapping[str, str]
+    Id = int | str  # as the application names its users
+
+_RULE_KEYS = ("resource_type", "operation", "target")
+_Item = TypeVar("_Item")
+_LONGEST_KEY = 255  # as approvals keep them
 _FOLDER_OPERATIONS = (Operation.READ, Operation.CREATE, Operation.MODIFY, Operation.DELETE)
 _ASSETS = frozenset({"tool", "agent", "pipeline"})
 _Plain = tuple[str, str, str]
@@ -32,9 +40,10 @@ class GuardInfo:
     subject_chain: tuple[Subject, ...]
     allowed_imports: tuple[str, ...]
     allow_subprocess: bool
-    user_id: str | None
-    organization_id: str | None
+    user_id: Id | None
+    organization_id: Id | None
     session_key: str | None
+    task_id: Id | None = None
     _allowed: tuple[tuple[_Plain, ...], ...] = ()
     _flat: tuple[_Plain, ...] = ()
 
@@ -56,25 +65,27 @@ class process_guard_context:  # noqa: N801 - the contract's name
 
     def __init__(  # noqa: PLR0913, PLR0917 - the contract names them
         self,
-        subject: str,
-        subject_kind: str,
-        access: Iterable[Rule | dict[str, str]] = (),
-        allowed_paths: Iterable[str | os.PathLike[str] | Rule] = (),
-        allowed_targets: Iterable[str | Rule] = (),
-        allowed_imports: Iterable[str] = (),
+        subject: str | Subject,
+        subject_kind: str | None = None,
+        access: Iterable[Item] | None = (),
+        allowed_paths: Iterable[str | os.PathLike[str] | Rule] | None = (),
+        allowed_targets: Iterable[str | Rule] | None = (),
+        allowed_imports: Iterable[str] | None = (),
         allow_subprocess: bool = False,  # noqa: FBT001, FBT002 - the contract has them so
         include_runtime_paths: bool = True,  # noqa: FBT001, FBT002 - the contract has them so
-        user_id: str | None = None,
-        organization_id: str | None = None,
+        user_id: Id | None = None,
+        organization_id: Id | None = None,
         session_key: str | None = None,
+        task_id: Id | None = None,
     ) -> None:
-        who = Subject(subject_kind, subject)  # type: ignore[arg-type] # it checks the words
-        rules = (*_rules(access), *_paths(allowed_paths), *_targets(allowed_targets))
+        who = _subject(subject, subject_kind)
+        _check_identity(user_id, organization_id, task_id, session_key)
+        rules = (*rules_of(access), *_paths(allowed_paths), *_targets(allowed_targets))
         self._spec = _spec(
             who,
             rules,
-            tuple(allowed_imports),
-            (user_id, organization_id, session_key),
+            tuple(_several("allowed_imports", allowed_imports)),
+            (user_id, organization_id, session_key, task_id),
             subprocess=bool(allow_subprocess),
             runtime=bool(include_runtime_paths),
         )
@@ -82,8 +93,10 @@ class process_guard_context:  # noqa: N801 - the contract's name
 
     def __enter__(self) -> GuardInfo | None:
         install()
-        if self._spec.include and doors["carried"]() is None:
-            self._spec.runtime = _runtime()
+        if doors["carried"]() is None:
+            answer_by_default()
+            if self._spec.include:
+                self._spec.runtime = _runtime()
         self._handle = doors["enter"](self._spec, sys._getframe(1))  # noqa: SLF001 - there is no public name for it
         if isinstance(self._handle, BaseException):
             raise as_error(self._handle) from None
@@ -129,13 +142,14 @@ class network_policy_context(process_guard_context):  # noqa: N801 - the contrac
 
     def __init__(  # noqa: PLR0913, PLR0917 - the contract names them
         self,
-        subject: str,
-        subject_kind: str,
-        allowed_targets: Iterable[str | Rule] = (),
-        access: Iterable[Rule | dict[str, str]] = (),
-        user_id: str | None = None,
-        organization_id: str | None = None,
+        subject: str | Subject,
+        subject_kind: str | None = None,
+        allowed_targets: Iterable[str | Rule] | None = (),
+        access: Iterable[Item] | None = (),
+        user_id: Id | None = None,
+        organization_id: Id | None = None,
         session_key: str | None = None,
+        task_id: Id | None = None,
     ) -> None:
         super().__init__(
             subject,
@@ -145,6 +159,7 @@ class network_policy_context(process_guard_context):  # noqa: N801 - the contrac
             user_id=user_id,
             organization_id=organization_id,
             session_key=session_key,
+            task_id=task_id,
         )
         self._spec.only_network = True
 
@@ -159,14 +174,20 @@ def process_guard_from_env() -> process_guard_context:
     text = env.get(access_variable.ACCESS)
     rules = () if text is None else access_variable.parse_access(text)
     user, organization, session = (env.get(name) for name in access_variable.IDENTITY)
-    return process_guard_context(
-        env.get(access_variable.SUBJECT, "unknown"),
-        env.get(access_variable.KIND, "core"),
+    name, kind = env.get(access_variable.SUBJECT, "unknown"), env.get(access_variable.KIND, "core")
+    guard = process_guard_context(
+        name,
+        kind,
         access=rules,
         user_id=user,
         organization_id=organization,
         session_key=session,
     )
+    path = env.get(access_variable.CHAIN)
+    if path is not None:
+        outer = access_variable.parse_chain(path, Subject.parse(f"{kind}:{name}"))
+        guard._spec.before = tuple(map(str, outer))  # noqa: SLF001 - this module's own class
+    return guard
 
 
 def current_guard() -> GuardInfo | None:
@@ -184,6 +205,7 @@ def current_guard() -> GuardInfo | None:
         user_id=identity[0],
         organization_id=identity[1],
         session_key=identity[2],
+        task_id=identity[3],
         _allowed=allowed,
         _flat=flat,
     )
@@ -193,7 +215,7 @@ def _spec(  # noqa: PLR0913 - a guard is described by as many
     who: Subject,
     rules: tuple[Rule, ...],
     imports: tuple[str, ...],
-    identity: tuple[str | None, ...],
+    identity: tuple[Id | None, ...],
     *,
     subprocess: bool,
     runtime: bool,
@@ -210,6 +232,7 @@ def _spec(  # noqa: PLR0913 - a guard is described by as many
         runtime={},
         identity=identity,
         only_network=False,
+        before=(),
     )
 
 
@@ -219,32 +242,73 @@ def _runtime() -> dict[str, frozenset[str]]:
     return runtime_rules()
 
 
-def _rules(items: Iterable[Rule | dict[str, str]]) -> list[Rule]:
-    rules = (item if isinstance(item, Rule) else Rule(**item) for item in items)  # type: ignore[arg-type] # Rule checks
+def rules_of(items: Iterable[Item] | None) -> list[Rule]:
+    """Return declarations as rules in normal form: `Rule` objects, or what a manifest says."""
+    rules = (item if isinstance(item, Rule) else _rule(item) for item in _several("access", items))
     return [
         Rule(r.resource_type, r.operation, normalize_target(r.resource_type, r.target))
         for r in rules
     ]
 
 
-def _paths(items: Iterable[str | os.PathLike[str] | Rule]) -> list[Rule]:
+def _rule(item: object) -> Rule:
+    if not isinstance(item, Mapping):
+        raise ContractError(f"{shown(item)} is no rule: write a Rule, or what a manifest says")
+    # As in DEMOCRAI_ACCESS, an item may say whose it is.
+    words = {key: value for key, value in item.items() if key != "subject"}
+    if set(words) != set(_RULE_KEYS):
+        names = ", ".join(_RULE_KEYS)
+        raise ContractError(f"{shown(dict(item))} is no rule: a rule has {names}, and nothing else")
+    return Rule(**words)
+
+
+def _paths(items: Iterable[str | os.PathLike[str] | Rule] | None) -> list[Rule]:
     found = []
-    for item in items:
+    for item in _several("allowed_paths", items):
         if isinstance(item, Rule):
-            found += _rules([item])
+            found += rules_of([item])
             continue
         target = normalize_target(ResourceType.FILESYSTEM, item)
         found += [Rule(ResourceType.FILESYSTEM, verb, target) for verb in _FOLDER_OPERATIONS]
     return found
 
 
-def _targets(items: Iterable[str | Rule]) -> list[Rule]:
+def _targets(items: Iterable[str | Rule] | None) -> list[Rule]:
     found = []
-    for item in items:
+    for item in _several("allowed_targets", items):
         if isinstance(item, Rule):
-            found += _rules([item])
+            found += rules_of([item])
             continue
         target = normalize_target(ResourceType.NETWORK, item)
         verbs = OPERATIONS[ResourceType.NETWORK]
         found += [Rule(ResourceType.NETWORK, verb, target) for verb in verbs]
     return found
+
+
+def _several(name: str, items: Iterable[_Item] | None) -> Iterable[_Item]:
+    """Return the items; one by itself would be read letter by letter, or key by key."""
+    if isinstance(items, str | bytes | Mapping | os.PathLike):
+        raise ContractError(f"{name}: expected a list, not {shown(items)} by itself")
+    return () if items is None else items
+
+
+def _subject(subject: str | Subject, kind: str | None) -> Subject:
+    if not isinstance(subject, Subject):
+        return Subject(kind, subject)  # type: ignore[arg-type] # it checks the words
+    if kind is not None and kind != subject.type:
+        raise ContractError(f"{subject} is no {kind}")
+    return subject
+
+
+def _check_identity(*ids: object) -> None:
+    """Raise ContractError for what no application calls a user, an organisation or a session."""
+    *numbers, session_key = ids
+    for value in numbers:
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int | str)):
+            raise ContractError(f"{shown(value)}: a user, organisation or task is a number or text")
+    if session_key is not None and not _is_session_key(session_key):
+        raise ContractError(f"a session key is printable text of 1 to {_LONGEST_KEY} characters")
+
+
+def _is_session_key(value: object) -> bool:
+    return isinstance(value, str) and 0 < len(value) <= _LONGEST_KEY and value.isprintable()

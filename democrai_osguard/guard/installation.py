@@ -26,6 +26,8 @@ _ANSWERING = tuple(
         "policy.", "runtime.approvals_link", "runtime.desk", "targets.",
     )
 )  # fmt: skip
+_LINK = "democrai_osguard.runtime.approvals_link"
+_OPERATORS = ("DEMOCRAI_STATE_DIR", "DEMOCRAI_APPROVALS_STORE")
 _once = allocate_lock()
 
 
@@ -50,6 +52,16 @@ def protect(path: str | os.PathLike[str]) -> None:
         raise as_error(answer) from None
 
 
+def ready_for_tasks() -> None:
+    """Start the launcher of the SDK's children now: it stays in the cgroup that this one is in."""
+    install()
+    from democrai_osguard.guard.outcome import as_error  # noqa: PLC0415 - only an installed guard raises these
+
+    answer = doors["ready_for_tasks"]()
+    if answer is not None:
+        raise as_error(answer) from None
+
+
 def use_approvals(service: Approvals | None, witness: Witness | None = None) -> None:
     """Register who answers about approvals, and who writes refusals and bypasses down.
 
@@ -58,6 +70,20 @@ def use_approvals(service: Approvals | None, witness: Witness | None = None) -> 
     from democrai_osguard.guard.asking import Asker  # noqa: PLC0415 - only who has approvals pays for it
 
     use_asker(None if service is None else Asker(service, doors), witness)
+
+
+def answer_by_default() -> None:
+    """Let the operator's store answer where the application has not said who does.
+
+    The operator names it by DEMOCRAI_STATE_DIR or DEMOCRAI_APPROVALS_STORE. A name is looked up
+    here that stands above this package: whoever never needs it does not load it.
+    """
+    install()
+    if not any(map(os.environ.get, _OPERATORS)) or doors["is_chosen"]():
+        return
+    from importlib import import_module  # noqa: PLC0415 - as above
+
+    import_module(_LINK).use_default_approvals()
 
 
 def use_asker(asker: Callable[..., bool | str] | None, witness: Witness | None = None) -> None:

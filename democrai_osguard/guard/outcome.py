@@ -39,7 +39,8 @@ def as_error(answer: BaseException) -> BaseException:
     if code == ApprovalCheckFailed.code:
         import logging  # noqa: PLC0415 - the one refusal that is logged is rare
 
-        logging.getLogger("democrai_osguard").error("%s: %s %s: %s", code, operation, target, why)
+        what = f"{operation} {target}" if operation else "a question"
+        logging.getLogger("democrai_osguard").error("%s: %s: %s", code, what, why)
         hint = f"Nobody could answer, so it stays closed: {why}. Try again, or tell an operator."
         return _told(ApprovalCheckFailed(code), answer, hint)
     if code == "invalid_target":

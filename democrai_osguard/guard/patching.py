@@ -15,6 +15,7 @@ from democrai_osguard.guard import wrappers
 from democrai_osguard.guard.patches.databases import database_patches
 from democrai_osguard.guard.patches.environment import EnvironmentData
 from democrai_osguard.guard.patches.files import FILE_CALLS, PROBES, SILENT_OPENERS
+from democrai_osguard.guard.patches.folders import folder_patches
 from democrai_osguard.guard.patches.http import http_patches
 from democrai_osguard.guard.patches.imports import import_patches, replace_sensitive
 from democrai_osguard.guard.patches.listing import scandir_wrapper
@@ -92,6 +93,7 @@ def _threads(sealed: Mapping[str, ModuleType], doors: Mapping[str, Any]) -> list
 def rows(doors: Mapping[str, Any]) -> list[Replacement]:
     """Return every row that replaces an attribute, of libraries that may come later too."""
     found = [
+        *folder_patches(doors),
         *process_patches(doors),
         *thread_patches(doors),
         *socket_patches(doors),
@@ -121,12 +123,13 @@ def _realpath(doors: Mapping[str, Any]) -> Any:
 
 
 def wrap_environment(sealed: Mapping[str, ModuleType], doors: Mapping[str, Any]) -> None:
-    """Move the dict inside `os.environ` behind a door."""
+    """Move what `os.environ` holds behind a door; the dict itself was anybody's to keep."""
     inner: Any = os.environ._data  # type: ignore[attr-defined]  # noqa: SLF001 - there is no public name for it
-    sealed["environment"].LIVE[0] = inner
+    sealed["environment"].LIVE[0] = dict(inner)
     data = EnvironmentData(doors)
     os.environ._data = data  # type: ignore[attr-defined]  # noqa: SLF001 - there is no public name for it
     os.environb._data = data  # type: ignore[attr-defined]  # noqa: SLF001 - there is no public name for it
+    posix.environ = data  # type: ignore[assignment] # whoever loads `os` again takes it from there
 
 
 def wrap_modules(sealed: Mapping[str, ModuleType]) -> None:

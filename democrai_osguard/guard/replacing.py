@@ -57,7 +57,7 @@ def _replace_defaults(function: FunctionType, table: dict[int, Any]) -> None:
 
 
 def _replace_in_sets(table: dict[int, Any]) -> None:
-    """Tell `os` that a wrapper supports what its original does."""
+    """Tell `os` that a wrapper supports what its original does, and let it keep no original."""
     os_module = sys.modules["os"]
     for name in (
         "supports_dir_fd",
@@ -66,7 +66,9 @@ def _replace_in_sets(table: dict[int, Any]) -> None:
         "supports_effective_ids",
     ):
         known = getattr(os_module, name)
-        known |= {table[id(function)] for function in known if id(function) in table}
+        replaced = {function for function in known if id(function) in table}
+        known |= {table[id(function)] for function in replaced}
+        known -= replaced
 
 
 def apply(rows: Iterable[Replacement], pairs: Iterable[tuple[Any, Any]] = ()) -> None:

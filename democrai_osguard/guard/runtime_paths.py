@@ -58,10 +58,6 @@ SYSTEM_READ = (
     ("/sys/devices/system/cpu", "how many processors there are"),
 )
 SYSTEM_MODIFY = (("/dev/null", "nothing"), ("/dev/zero", "nothing"), ("/dev/full", "nothing"))
-# Only the store, its key, the audit log and the sockets, which lie in the state folder.
-PROTECTED_NAMES = ("approvals", "audit", "keys", "helper", "launch")
-_HELPER = "/run/democrai-osguard"
-
 _OWN = ("read", "create", "modify", "delete")
 _SCHEMES = ("stdlib", "platstdlib", "purelib", "platlib")
 
@@ -95,12 +91,6 @@ def library_roots() -> tuple[str, ...]:
 def log_dir() -> str:
     """Return the folder of the application's logs."""
     return os.environ.get("DEMOCRAI_LOG_DIR") or os.path.join(state_dir(), "log")
-
-
-def protected_paths() -> tuple[str, ...]:
-    """Return prefixes of files in the state folder that no rule opens."""
-    folder = os.path.realpath(state_dir())
-    return (_HELPER, *(os.path.join(folder, name) for name in PROTECTED_NAMES))
 
 
 def _package() -> str:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _PACKAGE = "democrai_osguard"
 # Pure Python that decisions run through: a private copy keeps changed classes out of them.
-_PRIVATE = frozenset({"ipaddress", "enum", "dataclasses"})
+_PRIVATE = frozenset({"ipaddress", "enum", "dataclasses", "functools"})
 
 _lru_type: Any = functools._lru_cache_wrapper  # noqa: SLF001 - there is no public name for it
 

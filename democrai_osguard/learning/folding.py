@@ -2,7 +2,8 @@
 
 A rule stands at the path itself, but for three cases in which that would not help or not be honest:
 what the run made itself did not exist when it started, so that a rule must stand at the folder that
-did; moves need the rights of folders; and many files of one folder are that folder.
+did; moves need the rights of folders, and gain what is moved none; and many files of one folder are
+that folder.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ from democrai_osguard.policy.profile import Globs
 from democrai_osguard.targets.filesystem import is_broad, path_covers
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
-    from democrai_osguard.learning.sightings import Sighting, Sightings
+    from democrai_osguard.learning.sightings import Move, Sighting, Sightings
 
 # So many files of one folder are the folder.
 MANY = 4
@@ -38,6 +39,8 @@ SHARED = frozenset(
 _ANOTHER_PROCESS = re.compile(r"/proc/\d+(/|$)")
 _SECRETS = Globs(DENY_READ)
 _STAYS = frozenset({Operation.CREATE, Operation.DELETE})  # a rule may name what does not exist yet
+_OF_FILES = (Operation.READ, Operation.MODIFY, Operation.EXECUTE)
+_OF_FOLDERS = (*_OF_FILES, Operation.CREATE, Operation.DELETE)
 
 
 @dataclass(slots=True)
@@ -48,6 +51,7 @@ class Entry:
     count: int = 0
     paths: Counter[str] = field(default_factory=Counter)
     programs: Counter[str] = field(default_factory=Counter)
+    covered_by: Rule | None = None  # a broad root: whoever strikes that out needs this one
 
     @property
     def examples(self) -> tuple[str, ...]:
@@ -73,14 +77,16 @@ class Learnt:
 
     @property
     def rules(self) -> tuple[Rule, ...]:
-        """Return the rules alone."""
-        return tuple(entry.rule for entry in self.entries)
+        """Return the rules alone, without those that another covers."""
+        return tuple(entry.rule for entry in self.entries if entry.covered_by is None)
 
 
 def fold(run: Sightings, names: Mapping[str, str]) -> Learnt:
     """Return the rules that the run needed; `names` says which address was looked up as what."""
     made = _made(run)
     crowded = Counter(map(os.path.dirname, made))
+    # Names that only passed: the next run has others, so that they count as more than one.
+    crowded.update(map(os.path.dirname, _passing(run)))
     entries: dict[Rule, Entry] = {}
     left_out: dict[str, None] = {}
     for sighting in run.seen:
@@ -89,12 +95,15 @@ def fold(run: Sightings, names: Mapping[str, str]) -> Learnt:
             left_out[reason] = None
             continue
         for path, count in sighting.paths.items():
-            rule = _rule(sighting, path, made, crowded, names)
-            entry = entries.setdefault(rule, Entry(rule))
-            entry.count += count
-            entry.paths[path] += count
-            entry.programs += sighting.programs
-    kept = _without_doubles(_gathered(entries))
+            for rule in _rules(sighting, path, made, crowded, names):
+                entry = entries.setdefault(rule, Entry(rule))
+                entry.count += count
+                entry.paths[path] += count
+                entry.programs += sighting.programs
+    found = _gathered(entries.values())
+    while more := list(_gained(found, run.moves, made)):
+        found = _gathered([*found, *more])
+    kept = _without_doubles(found)
     return Learnt(tuple(sorted(kept, key=_order)), tuple(left_out))
 
 
@@ -108,10 +117,23 @@ def _made(run: Sightings) -> frozenset[str]:
     )
 
 
+def _passing(run: Sightings) -> frozenset[str]:
+    """Return the paths that the run made and then removed: names of temporary files are random."""
+    made: set[str] = set()
+    removed: set[str] = set()
+    for sighting in run.seen:
+        operation = sighting.lack.operation if sighting.lack else None
+        if operation is Operation.CREATE:
+            made.update(sighting.paths)
+        elif operation is Operation.DELETE:
+            removed.update(made.intersection(sighting.paths))
+    return frozenset(removed)
+
+
 def _unfit(sighting: Sighting) -> str | None:
     lack = sighting.lack
     if lack is None:
-        return f"{sighting.call}: no rule allows this call"
+        return f"{sighting.call}: {sighting.why or 'no rule allows this call'}"
     if lack.target is None:
         return f"{sighting.call}: a socket without a peer"
     if lack.resource_type is ResourceType.FILESYSTEM and _ANOTHER_PROCESS.match(lack.target):
@@ -119,32 +141,62 @@ def _unfit(sighting: Sighting) -> str | None:
     return None
 
 
-def _rule(
+def _rules(
     sighting: Sighting,
     path: str,
     made: frozenset[str],
     crowded: Counter[str],
     names: Mapping[str, str],
-) -> Rule:
+) -> Iterator[Rule]:
     lack = sighting.lack
     assert lack is not None  # noqa: S101 - for the type checker: _unfit saw to that
     assert lack.target is not None  # noqa: S101 - likewise
     if lack.resource_type is not ResourceType.FILESYSTEM:
-        return Rule(lack.resource_type, lack.operation, _named(lack.target, names))
-    wanted = path if lack.target == path else lack.target
-    lone = lack.operation in _STAYS and crowded[os.path.dirname(wanted)] <= 1
-    return Rule(lack.resource_type, lack.operation, _standing(wanted, made, lone=lone))
+        named = _named(lack.target, names)
+        yield Rule(lack.resource_type, lack.operation, named)
+        if sighting.inside and named != lack.target:  # a name opens no address inside by itself
+            address = lack.target.rpartition("://")[2]
+            yield Rule(lack.resource_type, Operation.CONNECT, address)
+        return
+    # A single name is the broker's to hold; of a move only the folders count, which must be there.
+    by_name = lack.operation in _STAYS and lack.target == path
+    lone = by_name and crowded[os.path.dirname(path)] <= 1
+    yield Rule(lack.resource_type, lack.operation, _standing(lack.target, made, lone=lone))
 
 
 def _standing(path: str, made: frozenset[str], *, lone: bool) -> str:
     """Return where a rule for the path can stand when the next run starts."""
-    ancestors = [path]
-    while ancestors[-1] != "/":
-        ancestors.append(os.path.dirname(ancestors[-1]))
-    topmost = next((each for each in reversed(ancestors) if each in made), None)
+    topmost = next((each for each in reversed(_ancestors(path)) if each in made), None)
     if topmost is None or (lone and topmost == path):
         return path
     return os.path.dirname(topmost)
+
+
+def _ancestors(path: str) -> list[str]:
+    """Return the path and the folders that it is in, up to the root."""
+    ancestors = [path]
+    while ancestors[-1] != "/":
+        ancestors.append(os.path.dirname(ancestors[-1]))
+    return ancestors
+
+
+def _gained(entries: list[Entry], moves: Iterable[Move], made: frozenset[str]) -> Iterator[Entry]:
+    """Yield what lacks for the moves: the kernel refuses one that gains the object a right."""
+    rules = {
+        (entry.rule.operation, entry.rule.target)
+        for entry in entries
+        if entry.rule.resource_type is ResourceType.FILESYSTEM and entry.rule.target not in made
+    }
+    for move in moves:
+        if _ANOTHER_PROCESS.match(move.old):  # a file that was open, by its number: nothing to name
+            continue
+        for operation in _OF_FOLDERS if move.is_folder else _OF_FILES:
+            there = any((operation, each) in rules for each in _ancestors(move.new)[1:])
+            if there and not any((operation, each) in rules for each in _ancestors(move.old)):
+                target = _standing(move.old, made, lone=False)
+                rules.add((operation, target))
+                rule = Rule(ResourceType.FILESYSTEM, operation, target)
+                yield Entry(rule, 1, Counter({move.old: 1}))
 
 
 def _named(target: str, names: Mapping[str, str]) -> str:
@@ -155,9 +207,9 @@ def _named(target: str, names: Mapping[str, str]) -> str:
     return f"{scheme}{mark}{name}:{port}" if name else target
 
 
-def _gathered(entries: dict[Rule, Entry]) -> list[Entry]:
+def _gathered(entries: Iterable[Entry]) -> list[Entry]:
     """Put many rules for one folder together, where that folder belongs to somebody."""
-    found = list(entries.values())
+    found = list(entries)
     crowds = Counter(
         (entry.rule.operation, os.path.dirname(entry.rule.target))
         for entry in found
@@ -187,22 +239,24 @@ def _is_own(folder: str) -> bool:
 def _without_doubles(entries: list[Entry]) -> Iterator[Entry]:
     """Leave out what a wider rule covers; a rule for HTTP opens its connection.
 
-    A broad root swallows nothing: whoever strikes it out needs the others.
+    What only a broad root covers is still told of, beside the manifest.
     """
     for entry in entries:
         wider = [other for other in entries if other is not entry and _covers(other, entry)]
-        if not wider:
-            yield entry
+        narrow = [other for other in wider if "broad" not in other.marks]
+        if narrow:
+            narrow[0].count += entry.count
+            narrow[0].paths += entry.paths
         else:
-            wider[0].count += entry.count
-            wider[0].paths += entry.paths
+            entry.covered_by = wider[0].rule if wider else None
+            yield entry
 
 
 def _covers(wide: Entry, narrow: Entry) -> bool:
     if wide.rule.resource_type is not narrow.rule.resource_type:
         return False
     if wide.rule.resource_type is ResourceType.FILESYSTEM:
-        same = wide.rule.operation is narrow.rule.operation and "broad" not in wide.marks
+        same = wide.rule.operation is narrow.rule.operation
         return same and path_covers(wide.rule.target, narrow.rule.target)
     plain = narrow.rule.operation is Operation.CONNECT and "://" not in narrow.rule.target
     return plain and wide.rule.target.rpartition("://")[2] == narrow.rule.target

@@ -58,11 +58,13 @@ def _sentence(sighting: Sighting) -> str:
     who = f"{program} (process {sighting.pids[0]})"
     often = "" if sighting.count == 1 else f", {sighting.count} times"
     if sighting.lack is None:
-        return f"{who} was refused {sighting.call}{often}."
+        why = f": {sighting.why}" if sighting.why else ""
+        return f"{who} was refused {sighting.call}{often}{why}."
     if sighting.lack.target is None:
         kind = "unix" if sighting.lack.resource_type is ResourceType.FILESYSTEM else "network"
         return f"{who} wanted to open a {kind} socket{often}: no rule is about one."
     what = next(iter(sighting.paths), sighting.lack.target)
+    what = f"{what}, which it looked up as {sighting.name}," if sighting.name else what
     more = "" if len(sighting.paths) <= 1 else f" and {len(sighting.paths) - 1} more"
     did = _DID[sighting.lack.operation]
     return f"{who} wanted to {did} {what}{more}{often}: no rule allows it."
@@ -77,4 +79,6 @@ def _remedy(sighting: Sighting) -> str:
         return f"  Whom it wanted to reach is not known. Of this form: {line}"
     if lack.resource_type is ResourceType.FILESYSTEM and lack.target.startswith("/proc/"):
         return f"  It is the folder of one process, which will have another number: {line}"
+    if sighting.inside and sighting.name:
+        return f"  No rule for a name opens a private address; this one names it: {line}"
     return f"  In the manifest, under access: {line}"

@@ -48,6 +48,18 @@ class Sighting:
     programs: Counter[str] = field(default_factory=Counter)
     pids: list[int] = field(default_factory=list)
     paths: Counter[str] = field(default_factory=Counter)  # or peers: what the acts were on
+    why: str = ""  # why no rule helps, where that is known
+    name: str = ""  # what a peer was looked up as
+    inside: bool = False  # whether a peer's address is one that no name opens
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """Something came to another folder: moved, or linked there as well."""
+
+    old: str
+    new: str
+    is_folder: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +71,7 @@ class Sightings:
     seen: tuple[Sighting, ...]
     lookups: tuple[str, ...]
     complete: bool
+    moves: tuple[Move, ...] = ()
 
 
 def read_sightings(path: str | os.PathLike[str]) -> Sightings:
@@ -76,13 +89,16 @@ def sightings(
     """Put the lines of a run together; raise TraceError where one is not understood."""
     seen: dict[tuple[Lack | None, str], Sighting] = {}
     lookups: dict[str, None] = {}
+    moves: dict[Move, None] = {}
     for place, line in enumerate(lines, 2):
         if "lookup" in line:
             lookups[str(line["lookup"])] = None
+        elif "moved" in line:
+            moves[_move(line, place)] = None
         elif "more" not in line:
             _add(seen, line, place)
     complete = not any("more" in line for line in lines)
-    return Sightings(mode, command, tuple(seen.values()), tuple(lookups), complete)
+    return Sightings(mode, command, tuple(seen.values()), tuple(lookups), complete, tuple(moves))
 
 
 def _add(
@@ -94,13 +110,24 @@ def _add(
     except (KeyError, TypeError, ValueError) as error:
         raise TraceError(f"line {place}: {error}") from error
     # What lacks a rule is told by the rule; what no rule allows, by the call.
-    sighting = seen.setdefault((lack, "" if lack else call), Sighting(lack, call))
+    why = str(line.get("why", ""))
+    sighting = seen.setdefault((lack, "" if lack else f"{call} {why}"), Sighting(lack, call))
+    sighting.why = why
+    sighting.name = str(line.get("name", sighting.name))
+    sighting.inside = line.get("inside") is True
     sighting.count += 1
     sighting.programs[program] += 1
     if path is not None:
         sighting.paths[str(path)] += 1
     if pid not in sighting.pids:
         sighting.pids.append(pid)
+
+
+def _move(line: Mapping[str, object], place: int) -> Move:
+    old, new, is_folder = (line.get(name) for name in ("moved", "to", "folder"))
+    if not (isinstance(old, str) and isinstance(new, str) and isinstance(is_folder, bool)):
+        raise TraceError(f"line {place}: not a move")
+    return Move(old, new, is_folder)
 
 
 def _lack(value: object) -> Lack | None:

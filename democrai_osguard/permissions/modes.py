@@ -16,16 +16,19 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from democrai_osguard.access import AccessRequest, Identity, Scope
+from democrai_osguard.errors import ContractError, shown
+from democrai_osguard.permissions.asking import answer_of
 from democrai_osguard.policy.decision import Allow, Decision, Deny, RequiresApproval
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
-    Question = Callable[[AccessRequest], Awaitable["Answer"]]
-    Classifier = Callable[[AccessRequest], Awaitable[object]]
+    Question = Callable[[AccessRequest], Awaitable["Answer"] | "Answer"]
+    Classifier = Callable[[AccessRequest], Awaitable[object] | object]
     Record = Callable[[str, AccessRequest], None]
     _Shared = Future[Allow | Deny]
 
+_LONGEST = 1e9  # seconds
 _log = logging.getLogger(__name__)
 
 
@@ -48,10 +51,14 @@ class Answer(StrEnum):
 
 @dataclass
 class Permissions:
-    """Settles decisions for one session. Each thing is asked once, however many are waiting."""
+    """Settles decisions for one application. Each thing is asked once, however many are waiting.
+
+    Who is asked, a person or a classifier, may be a function of either kind: one that is not
+    asynchronous runs in a thread of its own, so that it holds up nobody else.
+    """
 
     mode: Mode
-    ask: Question
+    ask: Question | None = None  # nobody to ask is a no
     classify: Classifier | None = None
     record: Record | None = None
     patience: float = 300.0  # seconds; a question that nobody answers is a no
@@ -60,6 +67,14 @@ class Permissions:
     _open: dict[Identity, _Shared] = field(default_factory=dict, init=False, repr=False)
     _asking: set[asyncio.Task[Allow | Deny]] = field(default_factory=set, init=False, repr=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        """Raise ContractError for a mode that there is not, or a time that nobody can wait."""
+        if self.mode not in list(Mode):
+            raise ContractError(f"{shown(self.mode)} is not a mode ({', '.join(Mode)})")
+        self.mode = Mode(self.mode)
+        if not 0 < self.patience <= _LONGEST:
+            raise ContractError(f"patience: {self.patience!r} is no time to wait")
 
     async def settle(self, decision: Decision) -> Allow | Deny:
         """Return Allow or Deny for any decision, asking where the mode says so.
@@ -76,11 +91,20 @@ class Permissions:
             return Allow("bypass", request.rule, request.subject)
         identity = request.identity(Scope.SESSION)
         with self._lock:
-            if identity in self._settled:
-                return self._settled[identity]
+            known = self.remembered(request)
+            if known is not None:
+                return known
             shared = self._open.get(identity) or self._begin(request, identity)
         # Shielded: one caller that goes away does not take the question from the others.
         return await asyncio.shield(asyncio.wrap_future(shared))
+
+    def remembered(self, request: AccessRequest) -> Allow | Deny | None:
+        """Return what was answered before, for this session or for good; nobody is asked."""
+        for scope in (Scope.SESSION, Scope.PERMANENT):
+            known = self._settled.get(request.identity(scope))
+            if known is not None:
+                return known
+        return None
 
     async def settle_all(self, decisions: Sequence[Decision]) -> Allow | Deny | None:
         """Settle the decisions about one call: the strictest answer, None where there are none.
@@ -98,20 +122,23 @@ class Permissions:
         return settled
 
     def end_session(self, session_key: str) -> None:
-        """Forget what was answered for a session that is over."""
-        for identity in [each for each in self._settled if each.session_key == session_key]:
-            self._settled.pop(identity, None)
+        """Forget what was answered for a session that is over; what is still asked is a no."""
+        with self._lock:
+            for known in (self._settled, self._open):
+                for identity in [each for each in known if each.session_key == session_key]:
+                    del known[identity]
 
     def _begin(self, request: AccessRequest, identity: Identity) -> _Shared:
         shared: _Shared = Future()
-        question = asyncio.ensure_future(self._answer(request, identity))
         self._open[identity] = shared
+        question = asyncio.ensure_future(self._answer(request, identity, shared))
         self._asking.add(question)
 
         def ended(done: asyncio.Task[Allow | Deny]) -> None:
             with self._lock:
                 self._asking.discard(done)
-                self._open.pop(identity, None)
+                if self._open.get(identity) is shared:
+                    del self._open[identity]
             if done.cancelled():
                 shared.set_result(Deny(request, "the question was closed, which is a no"))
             elif (error := done.exception()) is not None:  # what cannot be written down is not done
@@ -122,33 +149,48 @@ class Permissions:
         question.add_done_callback(ended)
         return shared
 
-    async def _answer(self, request: AccessRequest, identity: Identity) -> Allow | Deny:
+    async def _answer(
+        self, request: AccessRequest, identity: Identity, shared: _Shared
+    ) -> Allow | Deny:
         answer = await self._classified(request) if self.mode is Mode.AUTO else None
         if answer is None:
             answer = await self._asked(request)
         if answer is None:
             return Deny(request, "nobody answered in time, which is a no")
+        if self._open.get(identity) is not shared:
+            return Deny(request, "its session was over before there was an answer")
         if self.record is not None:
             self.record(f"answered_{answer}", request)
         decision = _decision(answer, request)
-        if self.remember and answer is not Answer.ONCE:
-            self._settled[identity] = decision
+        self._keep(answer, request, decision)
         return decision
+
+    def _keep(self, answer: Answer, request: AccessRequest, decision: Allow | Deny) -> None:
+        """Remember an answer as far as it reaches: without a session there is none to reach."""
+        if not self.remember or answer is Answer.ONCE:
+            return
+        if answer is Answer.PERMANENT:
+            self._settled[request.identity(Scope.PERMANENT)] = decision
+        elif request.session_key is not None:
+            self._settled[request.identity(Scope.SESSION)] = decision
 
     async def _classified(self, request: AccessRequest) -> Answer | None:
         """Return the classifier's answer; None, and so a person, for anything but a plain one."""
         if self.classify is None:
             return None
         try:
-            answer = await asyncio.wait_for(self.classify(request), self.patience)
+            answer = await answer_of(self.classify, request, self.patience)
         except Exception:  # noqa: BLE001 - whatever goes wrong, a person decides
             _log.exception("the classifier failed about %s; a person is asked", request)
             return None
-        return {"allow": Answer.SESSION, "deny": Answer.DENY}.get(str(answer))
+        return _PLAIN.get(answer) if isinstance(answer, str) else None
 
     async def _asked(self, request: AccessRequest) -> Answer | None:
+        if self.ask is None:
+            return None
         try:
-            return Answer(await asyncio.wait_for(self.ask(request), self.patience))
+            answer = await answer_of(self.ask, request, self.patience)
+            return Answer(answer)  # type: ignore[arg-type] # whatever it is, it is one or raises
         except TimeoutError:
             return None
         except Exception:  # noqa: BLE001 - whatever goes wrong, it is no yes
@@ -162,6 +204,7 @@ def _decision(answer: Answer, request: AccessRequest) -> Allow | Deny:
     return Allow(_CODES[answer], request.rule, request.subject)
 
 
+_PLAIN = {"allow": Answer.SESSION, "deny": Answer.DENY}
 _CODES = {
     Answer.ONCE: "approved_once",
     Answer.SESSION: "session_approval",

@@ -9,9 +9,18 @@ import itertools
 import os
 import re
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-_MARKED = re.compile(r"\*\*\* (Add|Update|Delete) File: (.+)")
-_MOVED = re.compile(r"\*\*\* Move to: (.+)")
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_MARKED = re.compile(r"\*\*\* (Add|Update|Delete) File:(.*)")
+_MOVED = re.compile(r"\*\*\* Move to:(.*)")
+_SIDES = ("--- ", "+++ ", "*** ")  # the last is the old side of a context diff
+_COUNTED = re.compile(r"@@+ -\d+(?:,(\d+))? (?:-\S+ )*\+\d+(?:,(\d+))? @@")
+_BARE = re.compile(r"@@(?! -\d)")
+_BYTE_ORDER = "\ufeff"
+_LONGEST_HEADER = 8192  # two names, as long as the kernel takes them
 _NO_FILE = "/dev/null"
 _GIT = "diff --git "
 _MOVES = ({"rename from ", "rename to "}, {"copy from ", "copy to "})
@@ -37,15 +46,25 @@ class PatchedFile:
 
 
 def patched_files(patch: str) -> tuple[PatchedFile, ...]:
-    """Return the files that a patch touches, in its order, each effect once."""
-    lines = [line.rstrip("\r") for line in patch.split("\n")]
+    """Return the files that a patch touches, each effect once.
+
+    Programs read patches in many ways; where they differ, each reading counts. A name that cannot
+    be made out is returned empty.
+    """
+    lines = [line.rstrip("\r") for line in patch.removeprefix(_BYTE_ORDER).split("\n")]
+    found = _files(lines)
+    others = patch.removeprefix(_BYTE_ORDER).splitlines()  # at every kind of line end
+    return tuple(dict.fromkeys((*found, *(_files(others) if others != lines[:-1] else ()))))
+
+
+def _files(lines: list[str]) -> tuple[PatchedFile, ...]:
     found = (*_marked(lines), *_unified(lines), *_renamed(lines), *_headed(lines))
-    return tuple(dict.fromkeys(found))
+    return (*found, *_apart(lines, {file.path for file in found}))
 
 
 def _marked(lines: list[str]) -> list[PatchedFile]:
     files: list[PatchedFile] = []
-    for line in lines:
+    for line in map(str.strip, lines):  # indented, or in a document of the shell
         if found := _MARKED.match(line):
             effect = "delete" if found.group(1) == "Delete" else "write"
             files.append(PatchedFile(effect, found.group(2).strip()))
@@ -53,6 +72,49 @@ def _marked(lines: list[str]) -> list[PatchedFile]:
             files[-1] = PatchedFile("delete", files[-1].path)
             files.append(PatchedFile("write", found.group(1).strip()))
     return files
+
+
+def _apart(lines: list[str], known: set[str]) -> list[PatchedFile]:
+    """Return the names that stand by themselves outside of what a patch says of their content.
+
+    `patch` takes them in any order and with anything in between, indented, or after `Index:`.
+    """
+    files: list[PatchedFile] = []
+    for line in _outside(lines):
+        if line.startswith("Index: "):
+            names = {line[7:].strip()}
+        elif line.startswith(_SIDES) and not _MARKED.match(line) and not _MOVED.match(line):
+            names = {cut for name in _readings(line[4:]) for cut in (name, _cut(name))}
+        else:
+            continue
+        if names.isdisjoint({*known, _NO_FILE}) and not _is_frame(line):
+            files += [PatchedFile("write", name) for name in sorted(names - {""})]
+    return files
+
+
+def _is_frame(line: str) -> bool:
+    """Tell whether a line only frames a patch, or counts the lines of a context diff."""
+    return line.startswith(("*** Begin Patch", "*** End ", "*** Environment ID")) or bool(
+        re.fullmatch(r"(?:\*\*\*|---) \d+(?:,\d+)? (?:\*\*\*\*|----)", line)
+    )
+
+
+def _outside(lines: list[str]) -> Iterator[str]:
+    """Yield the lines outside of hunks, without indentation; a hunk is as long as it says."""
+    old = new = 0
+    bare = False  # inside a hunk that does not say how long it is
+    for line in lines:
+        text = line.lstrip()
+        if old > 0 or new > 0:
+            side = text[:1] if line[:1] != " " else " "
+            old, new = old - (side not in {"+", "\\"}), new - (side not in {"-", "\\"})
+        elif counts := _COUNTED.match(text):
+            old, new = (1 if count is None else int(count) for count in counts.groups())
+        elif _BARE.match(text):
+            bare = True
+        elif not bare or text.startswith((_GIT, "*** ")):
+            bare = False
+            yield text
 
 
 def _unified(lines: list[str]) -> list[PatchedFile]:
@@ -97,13 +159,16 @@ def _of_header(header: list[str]) -> list[PatchedFile]:
     names = _headed_names(header[0][len(_GIT) :])
     if not any(pair <= starts for pair in _MOVES):
         sides = [line[4:] for line in header[:until] if line.startswith(("--- ", "+++ "))]
-        names += [_cut(name) for side in sides for name in _readings(side) if name != _NO_FILE]
+        cut = [_cut(name) for side in sides for name in _readings(side) if name != _NO_FILE]
+        names += [name for name in cut if name]
     effect = "delete" if "deleted file mode " in starts else "write"
-    return [PatchedFile(effect, name) for name in names if name]
+    return [PatchedFile(effect, name) for name in names]
 
 
 def _headed_names(text: str) -> list[str]:
     """Return a name that stands twice, in every reading; two names are named again further on."""
+    if len(text) > _LONGEST_HEADER:
+        return [""]
     halves = [(text[:at], text[at + 1 :]) for at, letter in enumerate(text) if letter in " \t"]
     plain = [half for half in halves if not half[0].startswith('"')]
     pairs = [*((_name(old), _name(new)) for old, new in halves), *plain]

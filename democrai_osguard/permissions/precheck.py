@@ -7,6 +7,7 @@ them is the answer about the call. What a tool does beyond its schema is caught 
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -19,7 +20,7 @@ from democrai_osguard.targets.filesystem import expand_path
 from democrai_osguard.targets.request import access_request
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from democrai_osguard.access import AccessRequest
 
@@ -57,11 +58,11 @@ class PathField:
 
 
 _SIMPLE = {
-    "read": (Operation.READ,),
-    "copy_from": (Operation.READ,),
-    "delete": (Operation.DELETE,),
-    "move_from": (Operation.DELETE,),
-    "execute": (Operation.EXECUTE,),
+    "read": Operation.READ,
+    "copy_from": Operation.READ,
+    "delete": Operation.DELETE,
+    "move_from": Operation.DELETE,
+    "execute": Operation.EXECUTE,
 }
 
 
@@ -96,17 +97,37 @@ def strictest(decisions: Sequence[Decision]) -> Decision | None:
 
 
 def _texts(field: PathField, tool_input: Mapping[str, object]) -> Iterator[str]:
-    value: object = tool_input
+    """Yield the paths of a field; a list on the way holds as many of what comes next."""
+    if not isinstance(tool_input, Mapping):
+        raise ToolInputError(f"a tool's input is an object, not {shown(tool_input)}")
+    found: list[object] = [tool_input]
     for name in field.name.split("."):
-        value = value.get(name) if hasattr(value, "get") else None
-    if value is None:
-        if field.required:
-            raise ToolInputError(f"{field.name}: a path is missing")
-        return
-    for item in value if isinstance(value, list) else [value]:
-        if not isinstance(item, str) or not item:
-            raise ToolInputError(f"{field.name}: {shown(item)} is not a path")
-        yield item
+        found = [_inside(each, name, field) for each in _items(found)]
+    paths = [item for item in _items(found) if item is not None]
+    if field.required and (not paths or len(paths) < len(list(_items(found)))):
+        raise ToolInputError(f"{field.name}: a path is missing")
+    yield from (_path(item, field) for item in paths)
+
+
+def _items(values: Iterable[object]) -> Iterator[object]:
+    for value in values:
+        if isinstance(value, list | tuple):
+            yield from _items(value)
+        else:
+            yield value
+
+
+def _inside(value: object, name: str, field: PathField) -> object:
+    if value is None or isinstance(value, Mapping):
+        return None if value is None else value.get(name)
+    raise ToolInputError(f"{field.name}: {shown(value)} is no object with {name!r} in it")
+
+
+def _path(item: object, field: PathField) -> str:
+    text = os.fspath(item) if isinstance(item, os.PathLike) else item
+    if not isinstance(text, str) or not text:
+        raise ToolInputError(f"{field.name}: {shown(item)} is not a path")
+    return text
 
 
 def _requests(
@@ -122,12 +143,19 @@ def _requests(
     actor = policy.chain.actor
     try:
         path = expand_path(text, base)  # with '~' filled in, as most tools would
-        for operation in _SIMPLE.get(effect) or (_writing(path),):
-            yield access_request(actor, ResourceType.FILESYSTEM, operation, path)
-    except TargetError as error:
+        for operation, place in _acts(effect, path):
+            yield access_request(actor, ResourceType.FILESYSTEM, operation, place)
+    except (TargetError, UnicodeError) as error:  # the latter for what no file name can be
         raise ToolInputError(str(error)) from error
 
 
-def _writing(path: str) -> Operation:
-    """Return what writing to a path amounts to: changing what is there, or making it."""
-    return Operation.MODIFY if os.path.exists(path) else Operation.CREATE
+def _acts(effect: str, path: str) -> Iterator[tuple[Operation, str]]:
+    """Yield what an effect amounts to; writing changes what is there, or makes it."""
+    if effect in _SIMPLE:
+        yield _SIMPLE[effect], path
+    elif os.path.exists(path):
+        yield Operation.MODIFY, path
+    else:
+        yield Operation.CREATE, path
+        if os.path.islink(path):  # it leads to nothing yet: who writes makes that, not the link
+            yield Operation.CREATE, os.path.realpath(path)

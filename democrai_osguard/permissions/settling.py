@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from contextvars import Context
+from contextvars import Context, ContextVar
 from typing import TYPE_CHECKING
 
 from democrai_osguard.policy.decision import Allow, Decision, Deny, RequiresApproval
@@ -16,6 +16,7 @@ from democrai_osguard.policy.decision import Allow, Decision, Deny, RequiresAppr
 if TYPE_CHECKING:
     from democrai_osguard.permissions.modes import Permissions
 
+APPLICANT: ContextVar[object] = ContextVar("APPLICANT", default=None)
 _GRACE = 1.0  # seconds beyond the patience of the questions themselves
 
 
@@ -27,13 +28,18 @@ class Settler:
         self._loop = _running_loop()
         self._process = os.getpid()
 
-    def settle(self, decision: Decision) -> Allow | Deny:
-        """Return Allow or Deny; this blocks until somebody has answered, or has not in time."""
+    def settle(self, decision: Decision, applicant: object = None) -> Allow | Deny:
+        """Return Allow or Deny; this blocks until somebody has answered, or has not in time.
+
+        Whoever is asked finds in `APPLICANT` on whose behalf, and through whom.
+        """
         if os.getpid() != self._process:
             # A fork has the loop and not its thread: nobody would ever answer.
             raise RuntimeError("questions are asked in the process that was set up for them")
         question = self.permissions.settle(decision)
-        asked = Context().run(asyncio.run_coroutine_threadsafe, question, self._loop)
+        context = Context()
+        context.run(APPLICANT.set, applicant)
+        asked = context.run(asyncio.run_coroutine_threadsafe, question, self._loop)
         try:
             # A classifier and then a person, each with all the patience there is.
             return asked.result(2 * self.permissions.patience + _GRACE)

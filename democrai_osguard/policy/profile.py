@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import unicodedata
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 _ALTERNATIVES = 1000  # as many as the braces of one glob may stand for
 _BRACKET = re.compile(r"\[[!^]?(\]?[^\]/]+)\]")
 _RANGE = re.compile(r"(.)-(.)")
+_UNSEEN = "Cf"  # the category of joiners and direction marks
 _MAGIC = re.compile(r"[*?\[\]{}\\]")
 
 WRITES = frozenset({Operation.CREATE, Operation.MODIFY, Operation.DELETE})
@@ -29,20 +31,49 @@ class Globs:
     """Path patterns. One without a slash matches at any depth; a folder includes its contents."""
 
     patterns: tuple[str, ...] = ()
-    _compiled: tuple[tuple[str, re.Pattern[str]], ...] = field(
-        init=False, repr=False, compare=False
-    )
+    _compiled: tuple[_Compiled, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        compiled = tuple((pattern, _compile(pattern)) for pattern in self.patterns)
+        compiled = tuple(_compile(pattern) for pattern in self.patterns)
         object.__setattr__(self, "_compiled", compiled)
 
     def match(self, path: str) -> str | None:
-        """Return the first pattern that matches a normal path."""
-        for pattern, expression in self._compiled:
-            if expression.fullmatch(path):
-                return pattern
+        """Return the first pattern that matches a normal path.
+
+        Case and the spelling of letters do not matter: on some file systems they name one file.
+        """
+        names = _names(path)
+        found = (each for each in self._compiled if any(map(each.target.fullmatch, names)))
+        return next((each.pattern for each in found), None)
+
+    def leads_to(self, path: str) -> str | None:
+        """Return the first pattern that a folder is on the way to: `/w/.git` for `.git/hooks`."""
+        names = _names(path)
+        for each in self._compiled:
+            if each.ways is not None and any(map(each.ways.fullmatch, names)):
+                return each.pattern
         return None
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        """The single paths that patterns name."""
+        return tuple(place for each in self._compiled for place in each.places)
+
+    @property
+    def anywhere(self) -> tuple[str, ...]:
+        """The patterns that name more than single paths."""
+        return tuple(each.pattern for each in self._compiled if each.ranges)
+
+
+@dataclass(frozen=True, slots=True)
+class _Compiled:
+    """One pattern: what it matches, the folders on the way there, and the paths that it names."""
+
+    pattern: str
+    target: re.Pattern[str]
+    ways: re.Pattern[str] | None
+    places: tuple[str, ...]
+    ranges: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +102,7 @@ class Profile:
 
     def forbids(self, request: AccessRequest) -> bool:
         """Tell whether the request is a write that this profile never allows."""
-        return self.read_only and _writes(request)
+        return self.read_only and _writes(request) and request.target != os.devnull
 
     def soft_denial(self, request: AccessRequest) -> str | None:
         """Return the glob that sends this request to a person."""
@@ -79,24 +110,70 @@ class Profile:
             return None
         if request.operation is Operation.READ:
             return self.deny_read.match(request.target)
-        return self.deny_write.match(request.target) if _writes(request) else None
+        if not _writes(request):
+            return None
+        found = self.deny_write.match(request.target)
+        if found is None and request.operation is not Operation.MODIFY:
+            # Who moves the folder away, or another into its place, need not touch what is in it.
+            found = self.deny_write.leads_to(request.target)
+        return found
 
 
 def _writes(request: AccessRequest) -> bool:
     return request.resource_type is ResourceType.FILESYSTEM and request.operation in WRITES
 
 
-def _compile(pattern: str) -> re.Pattern[str]:
+def _compile(pattern: str) -> _Compiled:
     _check(pattern)
+    try:
+        found = _expanded(_anchored(pattern))
+    except ProfileError:
+        raise
+    except Exception as error:  # the libraries' own types for this are private
+        raise ProfileError(f"{shown(pattern)}: {error}") from error
+    plain = tuple(each for each in found if not _MAGIC.search(each))
+    ways = [way for each in found for way in _ways(each)]
+    return _Compiled(
+        pattern,
+        _expression([place for each in found for place in (each, f"{each}/**")]),
+        _expression(ways) if ways else None,
+        plain,
+        len(plain) < len(found),
+    )
+
+
+def _expanded(anchored: str) -> list[str]:
+    from bracex import expand  # noqa: PLC0415 - as below
+
+    return [_spelled(each) for each in expand(anchored, keep_escapes=True, limit=_ALTERNATIVES)]
+
+
+def _expression(globs: list[str]) -> re.Pattern[str]:
     from wcmatch import glob  # noqa: PLC0415 - only profiles with globs pay for its import
 
-    anchored = _anchored(pattern)
-    flags = glob.GLOBSTAR | glob.DOTGLOB | glob.BRACE | glob.CASE | glob.FORCEUNIX
-    try:
-        included, _ = glob.translate([anchored, f"{anchored}/**"], flags=flags, limit=_ALTERNATIVES)
-    except Exception as error:  # the library's own type for this is private
-        raise ProfileError(f"{shown(pattern)}: {error}") from error
+    flags = glob.GLOBSTAR | glob.DOTGLOB | glob.IGNORECASE | glob.FORCEUNIX
+    included, _ = glob.translate(globs, flags=flags, limit=2 * _ALTERNATIVES)
     return re.compile("|".join(f"(?:{expression})" for expression in included))
+
+
+def _ways(anchored: str) -> list[str]:
+    """Return the folders on the way to what a glob names, as far as they have names."""
+    parts = anchored.split("/")[1:]
+    fronts = [parts[:end] for end in range(1, len(parts))]
+    return ["/" + "/".join(front) for front in fronts if not set(front[-1]) <= {"*"}]
+
+
+def _spelled(text: str) -> str:
+    """Return text with each letter spelt in one way, and without those that nobody sees."""
+    if text.isascii():
+        return text
+    seen = (char for char in text if unicodedata.category(char) != _UNSEEN)
+    return unicodedata.normalize("NFC", "".join(seen))
+
+
+def _names(path: str) -> tuple[str, ...]:
+    """Return a path as it is, and as file systems read it that fold the case of letters."""
+    return (path,) if path.isascii() else (path, _spelled(path).casefold())
 
 
 def _anchored(pattern: str) -> str:

@@ -1,5 +1,6 @@
 """The guard of each surface of the application, made from a manifest and a request's identity."""
 
+from democrai_osguard.runtime.application import confine_application
 from democrai_osguard.runtime.approvals_link import ask_through, use_approvals
 from democrai_osguard.runtime.contexts import (
     agent_context,
@@ -19,6 +20,7 @@ __all__ = [
     "Resumer",
     "agent_context",
     "ask_through",
+    "confine_application",
     "contact_mcp",
     "engine_context",
     "extractor_context",

@@ -7,11 +7,13 @@ without a session can be approved permanently or denied, never for a session.
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, TypedDict, Unpack
 
-from democrai_osguard.access import Operation, ResourceType, Rule
+from democrai_osguard.access import Operation, ResourceType, Rule, Subject
 from democrai_osguard.errors import ManifestError
 from democrai_osguard.guard import current_guard, network_policy_context, process_guard_context
+from democrai_osguard.guard.contexts import rules_of
 from democrai_osguard.manifest import Manifest, load_manifest
 from democrai_osguard.policy.ruleset import RuleSet
 from democrai_osguard.runtime.package_index import package_index_rules
@@ -19,25 +21,33 @@ from democrai_osguard.targets import normalize_target
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
+    from democrai_osguard.guard.contexts import Item
+
+    Name = str | Subject
+    Declared = Manifest | Iterable[Item] | Mapping[str, object] | None
     Source = Manifest | str | os.PathLike[str] | Mapping[str, object] | None
     Folder = str | os.PathLike[str] | None
 
 
+class Identity(TypedDict, total=False):
+    """On whose behalf the code runs, and in which task of the application."""
+
+    user_id: int | str | None
+    organization_id: int | str | None
+    session_key: str | None
+    task_id: int | str | None
+
+
+_MEDIA = "media"
+_IDENTITY = ", ".join(Identity.__annotations__)
+_BEYOND = "%s declares %s, which %s does not allow: only what both allow is left of it"
 _log = logging.getLogger("democrai_osguard.runtime")
 
 
-class Identity(TypedDict, total=False):
-    """On whose behalf the code runs."""
-
-    user_id: str | None
-    organization_id: str | None
-    session_key: str | None
-
-
 def module_context(
-    name: str, manifest: Source = None, *, folder: Folder = None, **identity: Unpack[Identity]
+    name: Name, manifest: Source = None, *, folder: Folder = None, **identity: Unpack[Identity]
 ) -> process_guard_context:
     """Return the guard of a module's render, action or command. It may read its own folder."""
     declared = _manifest(manifest, "module", None, folder)
@@ -45,7 +55,7 @@ def module_context(
 
 
 def task_context(
-    name: str, manifest: Source = None, *, folder: Folder = None, **identity: Unpack[Identity]
+    name: Name, manifest: Source = None, *, folder: Folder = None, **identity: Unpack[Identity]
 ) -> process_guard_context:
     """Return the guard of a module's task: the same declarations, with or without a session."""
     declared = _manifest(manifest, "module", None, folder)
@@ -53,10 +63,10 @@ def task_context(
 
 
 def engine_context(
-    name: str,
+    name: Name,
     manifest: Source = None,
-    *,
     phase: str = "runtime",
+    *,
     config: Mapping[str, object] | None = None,
     folder: Folder = None,
     **identity: Unpack[Identity],
@@ -68,10 +78,10 @@ def engine_context(
 
 
 def extractor_context(
-    name: str,
+    name: Name,
     manifest: Source = None,
-    *,
     phase: str = "runtime",
+    *,
     folder: Folder = None,
     **identity: Unpack[Identity],
 ) -> process_guard_context:
@@ -80,7 +90,7 @@ def extractor_context(
     return _declared(name, "extractor", declared, _own_folder(folder), identity)
 
 
-def mcp_context(name: str, endpoint: str, **identity: Unpack[Identity]) -> process_guard_context:
+def mcp_context(name: Name, endpoint: str, **identity: Unpack[Identity]) -> process_guard_context:
     """Return the guard of an MCP server: its endpoint, no paths, no processes, no inheritance."""
     return process_guard_context(
         name,
@@ -88,42 +98,47 @@ def mcp_context(name: str, endpoint: str, **identity: Unpack[Identity]) -> proce
         allowed_targets=(endpoint,),
         allow_subprocess=False,
         include_runtime_paths=False,
-        **identity,
+        **_known(identity),
     )
 
 
 def tool_context(
-    name: str, access: Iterable[Rule] = (), **identity: Unpack[Identity]
+    name: Name, access: Declared = (), **identity: Unpack[Identity]
 ) -> process_guard_context:
     """Return the guard of a tool: what it declares narrows, and silence changes nothing."""
     return _asset(name, "tool", access, identity)
 
 
 def agent_context(
-    name: str, access: Iterable[Rule] = (), **identity: Unpack[Identity]
+    name: Name, access: Declared = (), **identity: Unpack[Identity]
 ) -> process_guard_context:
     """Return the guard of an agent: what it declares narrows, and silence changes nothing."""
     return _asset(name, "agent", access, identity)
 
 
 def pipeline_context(
-    name: str, access: Iterable[Rule] = (), **identity: Unpack[Identity]
+    name: Name, access: Declared = (), **identity: Unpack[Identity]
 ) -> process_guard_context:
     """Return the guard of a pipeline: what it declares narrows, and silence changes nothing."""
     return _asset(name, "pipeline", access, identity)
 
 
 def media_context(
-    name: str, url: str, *, subject_kind: str = "core", **identity: Unpack[Identity]
+    name: Name, url: str | None = None, *, subject_kind: str = "core", **identity: Unpack[Identity]
 ) -> network_policy_context:
-    """Return the policy of fetching or proxying one external URL: receiving from there, no more."""
-    target = normalize_target(ResourceType.NETWORK, url, operation=Operation.RECEIVE)
+    """Return the policy of fetching or proxying one external URL: receiving from there, no more.
+
+    A URL by itself is fetched as `core:media`.
+    """
+    if url is None and isinstance(name, str) and "://" in name:
+        name, url = _MEDIA, name
+    target = normalize_target(ResourceType.NETWORK, url or "", operation=Operation.RECEIVE)
     rule = Rule(ResourceType.NETWORK, Operation.RECEIVE, target)
-    return network_policy_context(name, subject_kind, access=(rule,), **identity)
+    return network_policy_context(name, subject_kind, access=(rule,), **_known(identity))
 
 
 def _declared(
-    name: str, kind: str, manifest: Manifest, more: Iterable[Rule], identity: Identity
+    name: Name, kind: str, manifest: Manifest, more: Iterable[Rule], identity: Identity
 ) -> process_guard_context:
     installing = manifest.phase == "install"
     index = package_index_rules() if installing else ()
@@ -133,7 +148,7 @@ def _declared(
         access=(*manifest.access, *more, *index),
         allowed_imports=manifest.allowed_imports,
         allow_subprocess=installing,
-        **identity,
+        **_known(identity),
     )
 
 
@@ -150,19 +165,29 @@ def _named(kind: str, phase: str | None) -> str:
     return kind if phase is None else f"{kind} in its phase {phase}"
 
 
-def _asset(
-    name: str, kind: str, access: Iterable[Rule], identity: Identity
-) -> process_guard_context:
+def _asset(name: Name, kind: str, access: Declared, identity: Identity) -> process_guard_context:
     """Return the guard of an asset; say where it declares what the subjects around do not have."""
-    rules = tuple(access)
+    manifest = load_manifest(access, kind) if isinstance(access, Mapping) else access
+    rules = rules_of(manifest.access if isinstance(manifest, Manifest) else manifest)
+    guard = process_guard_context(name, kind, access=rules, **_known(identity))
+    if isinstance(manifest, Manifest) and manifest.declared == ():
+        guard._spec.rules = ()  # noqa: SLF001 - it declares that it needs nothing, which is not silence
     around = current_guard()
     if rules and around is not None:
         held = RuleSet(around.access)
-        for rule in rules:
-            if held.find(rule.resource_type, rule.operation, rule.target) is None:
-                words = "%s:%s declares %s, which %s does not allow: it is narrowed away"
-                _log.warning(words, kind, name, rule, around.subject)
-    return process_guard_context(name, kind, access=rules, **identity)
+        beyond = [r for r in rules if held.find(r.resource_type, r.operation, r.target) is None]
+        who = name if isinstance(name, Subject) else f"{kind}:{name}"
+        for rule in beyond:
+            _log.warning(_BEYOND, who, rule, around.subject)
+    return guard
+
+
+def _known(identity: Identity) -> Identity:
+    """Return who asks; an argument of the guard beneath is none of a surface's."""
+    unknown = [name for name in identity if name not in Identity.__annotations__]
+    if unknown:
+        raise TypeError(f"unexpected argument {unknown[0]!r}: who asks is {_IDENTITY}")
+    return identity
 
 
 def _own_folder(folder: Folder) -> tuple[Rule, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 from typing import TYPE_CHECKING
 
 from democrai_osguard.access import Operation, ResourceType, Rule
@@ -12,6 +13,7 @@ from democrai_osguard.targets.network import NetworkTarget, parse_network
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+_AUTHORITY = re.compile(r"[^/?#]*")
 _KEYS = ("index-url", "extra-index-url")
 
 
@@ -23,13 +25,21 @@ def package_index_rules() -> tuple[Rule, ...]:
 
 def _rules(url: str) -> Iterator[Rule]:
     try:
-        target = parse_network(url)
+        target = parse_network(_without_user(url))
     except TargetError:
-        return  # a local folder, or credentials in the URL: to be declared by hand
+        return  # a local folder, or nothing that pip could reach either
     origin = NetworkTarget(target.host, target.scheme, target.port)
     place = NetworkTarget(target.host, port=target.port)
     yield Rule(ResourceType.NETWORK, Operation.RECEIVE, str(origin))
     yield Rule(ResourceType.NETWORK, Operation.CONNECT, str(place))
+
+
+def _without_user(url: str) -> str:
+    """Return a URL without who logs in: that is pip's affair, and the host is the same."""
+    scheme, mark, rest = url.partition("://")
+    authority = _AUTHORITY.match(rest)
+    own = authority.group() if authority and mark else ""
+    return f"{scheme}{mark}{own.rpartition('@')[2]}{rest[len(own) :]}"
 
 
 def _index_urls() -> Iterator[str]:

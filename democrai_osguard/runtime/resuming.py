@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 import logging
 import threading
 from typing import TYPE_CHECKING
@@ -28,6 +30,7 @@ class Resumer:
 
     Guarded code chooses the action and its context, so an action never runs outside of a guard:
     `guard_of` returns the one of the call's own subject, with the identity in `call.origin`.
+    An asynchronous action runs in an event loop of its own.
     """
 
     def __init__(
@@ -50,7 +53,8 @@ class Resumer:
     def stop(self) -> None:
         """End the waiting; an action that runs is finished first."""
         self._stopped.set()
-        self._thread.join()
+        if self._thread.ident is not None:  # it was started
+            self._thread.join()
 
     def _follow(self) -> None:
         revision = -1
@@ -60,8 +64,8 @@ class Resumer:
                 if seen != revision:
                     revision = seen
                     self.run()
-            except RuntimeError:
-                # A store that cannot answer: what is ready stays ready.
+            except Exception:  # noqa: BLE001 - nobody else would ever go on
+                # Such as a store that cannot answer: what is ready stays ready.
                 _log.exception("approvals could not be followed")
                 self._stopped.wait(_WAIT_SECONDS)
 
@@ -69,6 +73,8 @@ class Resumer:
 def _guarded(action: Action, guard_of: GuardOf) -> Action:
     def run(call: ResumeCall) -> None:
         with guard_of(call):
-            action(call)
+            result = action(call)
+            if inspect.iscoroutine(result):
+                asyncio.run(result)
 
     return run

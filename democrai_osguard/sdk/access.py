@@ -16,23 +16,26 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from democrai_osguard.access import ResourceType, operation_of
 from democrai_osguard.approvals import errors as approval_errors
 from democrai_osguard.approvals.errors import AdminRequired
+from democrai_osguard.approvals.records import Operator
 from democrai_osguard.errors import ContractError, NetworkTargetMissing, OsGuardError, TargetError
-from democrai_osguard.guard.installation import doors
+from democrai_osguard.guard.installation import answer_by_default, doors
 from democrai_osguard.guard.outcome import as_error
 from democrai_osguard.refusals import ApprovalCheckFailed
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
-    from democrai_osguard.approvals.records import Operator, Outcome
+    from democrai_osguard.approvals.records import Outcome
     from democrai_osguard.approvals.service import ApprovalService
 
     Target = str | os.PathLike[str]
+    P = ParamSpec("P")
+    R = TypeVar("R")
 
 EXTERNAL_RESOURCE_NETWORK = str(ResourceType.NETWORK)
 EXTERNAL_RESOURCE_FILESYSTEM = str(ResourceType.FILESYSTEM)
@@ -121,9 +124,7 @@ async def check_external_access_async(  # noqa: PLR0913 - the contract's own par
     resume_context: Mapping[str, object] | None = None,
 ) -> ExternalAccess:
     """Do what `check_external_access` does, without holding up the event loop."""
-    from asyncio import to_thread  # noqa: PLC0415 - the synchronous form does without asyncio
-
-    return await to_thread(
+    return await _elsewhere(
         check_external_access,
         resource_type=resource_type,
         operation=operation,
@@ -153,26 +154,94 @@ async def require_external_access_async(
 
 
 def approve_for_session(
-    request_id: str, operator: Operator, *, widen: bool = False, overrule: bool = False
+    request_id: str | ExternalAccess,
+    operator: Operator,
+    *,
+    widen: bool = False,
+    overrule: bool = True,
 ) -> Outcome:
-    """Approve a request for the session that asked; raise AdminRequired unless an operator does."""
-    return _service().approve_for_session(request_id, operator, widen=widen, overrule=overrule)
+    """Approve a request for the session that asked; raise AdminRequired unless an operator does.
+
+    The newest decision stands. With `overrule=False` one that was made meanwhile is left alone, and
+    the outcome says so.
+    """
+    service, asked = _deciding(request_id, operator)
+    return service.approve_for_session(asked, operator, widen=widen, overrule=overrule)
 
 
 def approve_permanently(
-    request_id: str, operator: Operator, *, widen: bool = False, overrule: bool = False
+    request_id: str | ExternalAccess,
+    operator: Operator,
+    *,
+    widen: bool = False,
+    overrule: bool = True,
 ) -> Outcome:
     """Approve a request for every session; raise AdminRequired unless an operator does."""
-    return _service().approve_permanently(request_id, operator, widen=widen, overrule=overrule)
+    service, asked = _deciding(request_id, operator)
+    return service.approve_permanently(asked, operator, widen=widen, overrule=overrule)
 
 
-def deny_external_access(request_id: str, operator: Operator, *, overrule: bool = False) -> Outcome:
+def deny_external_access(
+    request_id: str | ExternalAccess, operator: Operator, *, overrule: bool = True
+) -> Outcome:
     """Deny a request; raise AdminRequired unless an operator does."""
-    return _service().deny(request_id, operator, overrule=overrule)
+    service, asked = _deciding(request_id, operator)
+    return service.deny(asked, operator, overrule=overrule)
+
+
+async def approve_for_session_async(
+    request_id: str | ExternalAccess,
+    operator: Operator,
+    *,
+    widen: bool = False,
+    overrule: bool = True,
+) -> Outcome:
+    """Do what `approve_for_session` does, without holding up the event loop."""
+    return await _elsewhere(
+        approve_for_session, request_id, operator, widen=widen, overrule=overrule
+    )
+
+
+async def approve_permanently_async(
+    request_id: str | ExternalAccess,
+    operator: Operator,
+    *,
+    widen: bool = False,
+    overrule: bool = True,
+) -> Outcome:
+    """Do what `approve_permanently` does, without holding up the event loop."""
+    return await _elsewhere(
+        approve_permanently, request_id, operator, widen=widen, overrule=overrule
+    )
+
+
+async def deny_external_access_async(
+    request_id: str | ExternalAccess, operator: Operator, *, overrule: bool = True
+) -> Outcome:
+    """Do what `deny_external_access` does, without holding up the event loop."""
+    return await _elsewhere(deny_external_access, request_id, operator, overrule=overrule)
+
+
+async def _elsewhere(act: Callable[P, R], *words: P.args, **more: P.kwargs) -> R:
+    from asyncio import to_thread  # noqa: PLC0415 - the synchronous forms do without asyncio
+
+    return await to_thread(act, *words, **more)
+
+
+def _deciding(request: object, operator: object) -> tuple[ApprovalService, str]:
+    """Return who keeps decisions, and the id of a request or of what was answered about it."""
+    service = _service()
+    if not isinstance(operator, Operator):
+        raise AdminRequired("only an Operator decides")
+    found = request.request_id if isinstance(request, ExternalAccess) else request
+    if not isinstance(found, str):
+        raise approval_errors.UnknownRequest(f"{found!r} is not the id of a request")
+    return service, found
 
 
 def _service() -> ApprovalService:
     """Return the registered service; raise AdminRequired inside a guard, whoever it is for."""
+    answer_by_default()
     desk = _door("approvals")()
     if isinstance(desk, BaseException):
         raise AdminRequired("code inside a guard decides nothing") from None

@@ -9,11 +9,14 @@ import signal
 from typing import TYPE_CHECKING
 
 from democrai_osguard.errors import OsGuardError
+from democrai_osguard.guard.installation import doors
 
 if TYPE_CHECKING:
+    from democrai_osguard.sdk.limits import Limits
     from democrai_osguard.sdk.streams import Ends
 
 _PIECE = 65_536
+_GRACE = 0.3  # seconds to read what is left after the last moment
 
 
 class OutputTooLarge(OsGuardError, RuntimeError):
@@ -30,29 +33,35 @@ class OutputTooLarge(OsGuardError, RuntimeError):
 class TaskProcess:
     """A child process of a guarded subject."""
 
-    def __init__(
-        self, pid: int, missing: tuple[str, ...], timeout: float | None, max_output: int | None
-    ) -> None:
+    def __init__(self, pid: int, missing: tuple[str, ...], limits: Limits) -> None:
         self.pid = pid
         self.missing = missing  # what the operating system does not hold it to
         self.stdin: asyncio.StreamWriter | None = None
         self.stdout: asyncio.StreamReader | None = None
         self.stderr: asyncio.StreamReader | None = None
         self.returncode: int | None = None
-        self._max_output = max_output
+        self._limits = limits
+        self._max_output = limits.max_output
         self._timed_out = False
+        self._transports: list[asyncio.BaseTransport] = []
         loop = asyncio.get_running_loop()
         self._ended: asyncio.Future[None] = loop.create_future()
         self._handle = os.pidfd_open(pid)
         loop.add_reader(self._handle, self._reap, loop)
-        self._timer = None if timeout is None else loop.call_later(timeout, self._time_out)
+        self._last = None if limits.seconds is None else loop.time() + limits.seconds
+        self._timer = None if self._last is None else loop.call_at(self._last, self._time_out)
 
-    async def connect(self, ends: Ends, limit: int) -> None:
+    async def connect(self, ends: Ends) -> None:
         """Wrap our ends of the child's pipes."""
-        loop = asyncio.get_running_loop()
-        self.stdin = await _writer(loop, ends.hand_over(0))
-        self.stdout = await _reader(loop, ends.hand_over(1), limit)
-        self.stderr = await _reader(loop, ends.hand_over(2), limit)
+        self.stdin = await self._writer(ends.hand_over(0))
+        self.stdout = await self._reader(ends.hand_over(1))
+        self.stderr = await self._reader(ends.hand_over(2))
+
+    async def end(self) -> None:
+        """End the process and what it has started, and let go of its streams."""
+        self._end_family()
+        await asyncio.shield(self._ended)
+        self._close_streams()
 
     async def wait(self) -> int:
         """Return the exit code, negative for a signal; raise TimeoutError after the timeout."""
@@ -66,16 +75,19 @@ class TaskProcess:
         output, error = bytearray(), bytearray()
         too_large = False
         try:
-            async with asyncio.TaskGroup() as group:
+            async with asyncio.timeout_at(self._last_reading()), asyncio.TaskGroup() as group:
                 group.create_task(self._write(input))
                 group.create_task(self._read(self.stdout, output, error))
                 group.create_task(self._read(self.stderr, error, output))
         except* OutputTooLarge:
             too_large = True  # raised below: from here some versions of Python raise a group
+        except* TimeoutError:
+            self._timed_out = True  # likewise
         if too_large:
-            self.kill()
-            await asyncio.shield(self._ended)
+            await self.end()
             raise OutputTooLarge(self._max_output or 0, bytes(output), bytes(error))
+        if self._timed_out:
+            self._close_streams()
         await self.wait()
         return bytes(output), bytes(error)
 
@@ -92,6 +104,30 @@ class TaskProcess:
     def kill(self) -> None:
         """End the process."""
         self.send_signal(signal.SIGKILL)
+
+    async def _reader(self, descriptor: int | None) -> asyncio.StreamReader | None:
+        if descriptor is None:
+            return None
+        loop = asyncio.get_running_loop()
+        reader = asyncio.StreamReader(self._limits.line, loop)
+        file = os.fdopen(descriptor, "rb", 0)
+        transport, _ = await loop.connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(reader, loop=loop), file
+        )
+        self._transports.append(transport)
+        return reader
+
+    async def _writer(self, descriptor: int | None) -> asyncio.StreamWriter | None:
+        if descriptor is None:
+            return None
+        loop = asyncio.get_running_loop()
+        file = os.fdopen(descriptor, "wb", 0)
+        unread = asyncio.StreamReader(loop=loop)  # the protocol with flow control wants one
+        transport, protocol = await loop.connect_write_pipe(
+            lambda: asyncio.StreamReaderProtocol(unread, loop=loop), file
+        )
+        self._transports.append(transport)
+        return asyncio.StreamWriter(transport, protocol, None, loop)
 
     async def _write(self, data: bytes | None) -> None:
         if self.stdin is None:
@@ -119,32 +155,24 @@ class TaskProcess:
         except ChildProcessError:  # somebody else has waited for it; how it ended is lost
             self.returncode = 255
         os.close(self._handle)
+        if self._timed_out:  # who reads does not wait for others that have the stream, either
+            loop.call_later(_GRACE, self._close_streams)
         self._ended.set_result(None)
+
+    def _close_streams(self) -> None:
+        for transport in self._transports:
+            transport.close()
+
+    def _last_reading(self) -> float | None:
+        """Return until when to read: whoever else has the child's streams may keep them open."""
+        now = asyncio.get_running_loop().time()
+        return None if self._last is None else max(self._last, now) + _GRACE
 
     def _time_out(self) -> None:
         self._timed_out = True
-        self.kill()
+        self._end_family()
 
-
-async def _reader(
-    loop: asyncio.AbstractEventLoop, descriptor: int | None, limit: int
-) -> asyncio.StreamReader | None:
-    if descriptor is None:
-        return None
-    reader = asyncio.StreamReader(limit, loop)
-    file = os.fdopen(descriptor, "rb", 0)
-    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader, loop=loop), file)
-    return reader
-
-
-async def _writer(
-    loop: asyncio.AbstractEventLoop, descriptor: int | None
-) -> asyncio.StreamWriter | None:
-    if descriptor is None:
-        return None
-    file = os.fdopen(descriptor, "wb", 0)
-    unread = asyncio.StreamReader(loop=loop)  # the protocol with flow control wants one
-    transport, protocol = await loop.connect_write_pipe(
-        lambda: asyncio.StreamReaderProtocol(unread, loop=loop), file
-    )
-    return asyncio.StreamWriter(transport, protocol, None, loop)
+    def _end_family(self) -> None:
+        if self.returncode is None:
+            doors["end_task"](self.pid)
+            self.kill()

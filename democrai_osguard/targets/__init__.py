@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from democrai_osguard.access import ResourceType, operation_of
-from democrai_osguard.errors import ContractError
+from democrai_osguard.errors import ContractError, UnsafePath
 from democrai_osguard.targets.dependency import normalize_dependency
 from democrai_osguard.targets.filesystem import normalize_path, path_covers
 from democrai_osguard.targets.network import parse_network
@@ -39,9 +39,15 @@ def normalize_target(
 
 
 def covers(resource_type: str, rule_target: str, target: str) -> bool:
-    """Tell whether a rule for one target holds for the other; either may be in any form."""
+    """Tell whether a rule for one target holds for the other; either may be in any form.
+
+    A path that cannot be resolved safely is covered by nothing.
+    """
     rule = normalize_target(resource_type, rule_target)
-    asked = normalize_target(resource_type, target)
+    try:
+        asked = normalize_target(resource_type, target)
+    except UnsafePath:
+        return False
     if resource_type == ResourceType.FILESYSTEM:
         return path_covers(rule, asked)
     if resource_type == ResourceType.NETWORK:

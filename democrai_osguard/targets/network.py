@@ -168,7 +168,8 @@ def _split_query(tail: str) -> tuple[str, str]:
 
 def _split_port(authority: str, text: str) -> tuple[str, int | None]:
     if "@" in authority:
-        raise TargetError(text, "contains user information before '@'; leave it out")
+        shown = text if "://" in text else f"***@{authority.rpartition('@')[2]}"
+        raise TargetError(shown, "contains user information before '@'; leave it out")
     if authority.startswith("["):
         host, bracket, after = authority.partition("]")
         if after and not after.startswith(":"):
@@ -182,7 +183,8 @@ def _split_port(authority: str, text: str) -> tuple[str, int | None]:
 
 def _port(digits: str, text: str) -> int:
     if not (digits.isascii() and digits.isdigit()) or len(digits) > _PORT_DIGITS:
-        raise TargetError(text, f"{digits!a} is not a port")
+        wrong = "what follows the host" if "@" in text else ascii(digits)  # part of a password
+        raise TargetError(text, f"{wrong} is not a port")
     port = int(digits)
     if not 0 < port <= _PORT_LIMIT:
         raise TargetError(text, f"port {port} is not between 1 and {_PORT_LIMIT}")

@@ -28,7 +28,9 @@ if TYPE_CHECKING:
 
 CALM_SECONDS = 0.5  # after the list has moved, keys that decide are ignored for so long
 _SCOPES = {"s": "session", "p": "permanent", "d": "denied"}
-_HELP = "↑ ↓ choose   s session   p permanently   d deny   u undo   q quit"
+_ONCE = "o"
+_HELP = "↑ ↓ choose   o once   s session   p permanently   d deny   u undo   q quit"
+_LINES = 3  # that a request takes at most
 _UP, _DOWN = {"k", "\x1b[A"}, {"j", "\x1b[B"}
 _KEY = re.compile(r"\x1b\[[A-Z]|.", re.DOTALL)  # an arrow is three characters
 _PATIENCE = 1.0
@@ -78,7 +80,7 @@ class LiveScreen:
     def lines(self, width: int, height: int, printable: Callable[[str], str]) -> list[str]:
         """Return what to draw; every line fits and is safe."""
         drawn = [f"{len(self._requests)} open request(s)", ""]
-        room = max(1, (height - 7) // 2)
+        room = max(1, (height - 7) // _LINES)
         place = self._place()
         start = max(0, place - room + 1)
         for request in self._requests[start : start + room]:
@@ -90,6 +92,8 @@ class LiveScreen:
                 f"{mark} {request.id}  {label(request.rule)}{session}{resumes}, {seen} ago"
             )
             drawn.append(f"    {sentence(request)}")
+            if request.origin.task_id is not None:
+                drawn.append(f"    {request.origin.task_id}{', which waits' * request.held}")
         hidden = len(self._requests) - min(len(self._requests), start + room)
         drawn += [f"  … and {hidden} more"] if hidden else []
         drawn += ["", self.words, _HELP]
@@ -107,12 +111,17 @@ class LiveScreen:
             self._service.undo(self._last_decision, self._operator)
             self._last_decision, self.words = None, "taken back"
             self.refresh()
-        elif key in _SCOPES and self._chosen is not None:
-            self._decide(_SCOPES[key], self._chosen)
+        elif key in {*_SCOPES, _ONCE} and self._chosen is not None:
+            self._decide(_SCOPES.get(key), self._chosen)
 
-    def _decide(self, scope: str, request_id: str) -> None:
+    def _decide(self, scope: str | None, request_id: str) -> None:
         if self._clock() - self._moved < CALM_SECONDS:
             self.words = "the list has just moved; look again"
+            return
+        if scope is None:
+            outcome = self._service.approve_once(request_id, self._operator)
+            self.words = f"{request_id}: once" if outcome.applied else outcome.words
+            self.refresh()
             return
         outcome = self._service.decide(request_id, scope, self._operator)
         decision = outcome.decision
@@ -164,7 +173,7 @@ def _listen(service: ApprovalService, says: int, over: threading.Event) -> None:
     revision = service.store.revision()
     while not over.is_set():
         try:
-            now = service.store.wait(revision, _PATIENCE)
+            now = service.wait(revision, _PATIENCE)
         except OsGuardError:
             over.wait(_PATIENCE)  # the list itself will say what is wrong
             continue

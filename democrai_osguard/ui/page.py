@@ -157,7 +157,7 @@ class Page:
 
     async def _wait(self, request: Request, known: int) -> int:
         for _ in range(_WAITS):
-            revision = await run_in_threadpool(self._service.store.wait, known, _WAIT_SECONDS)
+            revision = await run_in_threadpool(self._service.wait, known, _WAIT_SECONDS)
             if revision != known or await request.is_disconnected():
                 break
         return revision

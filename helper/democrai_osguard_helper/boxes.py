@@ -28,14 +28,19 @@ class Boxes:
         ready: int = READY,
     ) -> None:
         self._tree = tree
-        self._layers = layers
+        self.layers = layers
         self._probe = probe
         self._checkpoint = checkpoint
         self.target = ready
-        self._stock: list[Box] = []
+        self._stock: dict[Box, int] = {}  # with the number of the cgroup that was tried
 
     def stock(self) -> tuple[Box, ...]:
-        """Return the boxes that wait."""
+        """Return the boxes that wait; one that somebody removed, or made again, is forgotten."""
+        gone = [box for box, identity in self._stock.items() if not box.is_still(identity)]
+        for box in gone:
+            del self._stock[box]
+        if gone:
+            self._drop(gone)
         return tuple(self._stock)
 
     def is_short(self) -> bool:
@@ -44,23 +49,24 @@ class Boxes:
 
     def refill(self) -> None:
         """Make one more box; raise LayerFailed when it does not hold."""
-        self._stock.append(self._make())
+        box = self._make()
+        self._stock[box] = box.identity()
 
     def take(self) -> Box:
         """Return a closed box; raise LayerFailed when none can be made."""
-        return self._stock.pop() if self._stock else self._make()
+        return self._stock.popitem()[0] if self.stock() else self._make()
 
     def discard(self, boxes: Sequence[Box]) -> None:
         """Remove boxes that nobody is in: first what names them, then the cgroups."""
-        for layer in self._layers:
+        for layer in self.layers:
             layer.drop(boxes)
         for box in boxes:
             box.remove()
 
     def empty(self) -> None:
         """Remove the stock."""
-        self.discard(self._stock)
-        self._stock = []
+        self.discard(self.stock())
+        self._stock = {}
 
     def _make(self) -> Box:
         try:
@@ -69,9 +75,10 @@ class Boxes:
             raise LayerFailed(f"cgroup: {error.strerror}") from error
         self._checkpoint("box made")
         try:
-            for layer in self._layers:
+            for layer in self.layers:
                 self._close(box, layer)
-                layer.attempts([box])  # our own: nobody needs to hear of them
+                for _ in layer.attempts([box]):
+                    continue  # our own: nobody needs to hear of them
         except (LayerFailed, OSError) as error:
             self._undo(box)
             raise LayerFailed(str(error)) from error
@@ -86,9 +93,12 @@ class Boxes:
         self._checkpoint(f"{layer.name} tried")
 
     def _undo(self, box: Box) -> None:
-        for layer in self._layers:
+        self._drop([box])
+        box.remove()
+
+    def _drop(self, boxes: Sequence[Box]) -> None:
+        for layer in self.layers:
             try:
-                layer.drop([box])
+                layer.drop(boxes)
             except LayerFailed:
                 continue  # it was never prepared there, or the next start collects it
-        box.remove()

@@ -11,6 +11,7 @@ from typing import Final
 R0, R1, R2, R3, R4, R5, R6, R7, R8, R9, R10 = range(11)  # r10 is the read-only frame pointer
 WORD, HALF, BYTE, DOUBLE = 0x00, 0x08, 0x10, 0x18
 EQ, NE = 0x15, 0x55  # jump on comparison with a constant
+LOAD_MAP: Final = 0x18  # the only 64-bit constant that we load is a map
 _PSEUDO_MAP: Final = 1
 _ATOMIC_ADD: Final = 0xDB
 
@@ -34,6 +35,10 @@ class Assembly:
     def add(self, target: int, value: int) -> None:
         """Add a constant."""
         self._add(0x07, target, value=value)
+
+    def subtract(self, target: int, source: int) -> None:
+        """Take one register away from another."""
+        self._add(0x1F, target, source)
 
     def mask(self, target: int, value: int) -> None:
         """Keep the bits of a constant."""
@@ -65,7 +70,7 @@ class Assembly:
 
     def load_map(self, target: int, descriptor: int) -> None:
         """Point a register at a map."""
-        self._add(0x18, target, _PSEUDO_MAP, 0, descriptor)
+        self._add(LOAD_MAP, target, _PSEUDO_MAP, 0, descriptor)
         self._add(0x00)
 
     def call(self, helper: int) -> None:

@@ -9,17 +9,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from .bpf_assembly import BYTE, DOUBLE, EQ, HALF, NE, R0, R1, R2, R3, R4, R6, R7, R10, WORD
+from .bpf_assembly import BYTE, DOUBLE, EQ, HALF, NE, R0, R1, R2, R3, R4, R6, R10, WORD
 
 if TYPE_CHECKING:
     from .bpf_assembly import Assembly
 
 TCP, UDP = 6, 17
 ALLOW, REFUSE = 1, 0
-KEY_SIZE: Final = 20  # what a denial and an own listener are known by
+KEY_SIZE: Final = 20  # what a denial is known by
 TRIE_KEY_SIZE: Final = 4 + KEY_SIZE
 KEY_BITS: Final = KEY_SIZE * 8
+LISTENER_KEY_SIZE: Final = 8 + KEY_SIZE  # the network namespace in front: each has its own loopback
 LOOKUP, UPDATE, DELETE, LOAD_BYTES, COOKIE, CALLBACK_FLAGS = 1, 2, 3, 26, 46, 59  # helpers
+FIND_SOCKET, RELEASE_SOCKET, NAMESPACE, ANCESTOR = 84, 86, 122, 129
 _MAPPED_HALF: Final = -1  # ff ff
 _LOOPBACK_BYTE: Final = 127
 _V6_ONE: Final = 0x01000000  # the last word of ::1
@@ -27,6 +29,7 @@ _V6_ONE: Final = 0x01000000  # the last word of ::1
 # The stack: the key at the top (its trie prefix in front), the rest below.
 PREFIX, PORT, PROTOCOL, FAMILY, ADDRESS = -24, -20, -18, -17, -16
 VALUE, PORTS, HEADER, COOKIE_AT = -32, -40, -80, -88
+LISTENER, TUPLE, FLAGS = -120, -160, -168
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +38,9 @@ class Maps:
 
     allowed: int  # trie: key → 1
     denied: int  # hash: key → how often
-    listeners: int  # hash: key of a listener inside the sandbox → 1
-    flows: int  # hash: cookie of a connection with such a listener → 1
+    listeners: int  # hash: namespace and key of listeners inside the sandbox → how many
+    flows: int  # hash: cookie of a connection that such a listener accepted → 1
+    home: int  # hash: number of the sandbox's cgroup → 1
 
 
 def mapped_prefix(program: Assembly) -> None:
@@ -96,19 +100,24 @@ def only_loopback(program: Assembly, otherwise: str) -> None:
     program.label("loopback")
 
 
-def ask_listener(program: Assembly, maps: Maps, found: str, suffix: str) -> None:
-    """Look for a listener on this address, then on every address of its family."""
-    ask(program, maps.listeners, PORT, found)
-    program.load(WORD, R7, R10, ADDRESS + 12)
-    program.store_value(WORD, R10, ADDRESS + 12, 0)
-    program.move(R2, R10)
-    program.add(R2, PORT)
-    program.load_map(R1, maps.listeners)
-    program.call(LOOKUP)
-    program.store(WORD, R10, ADDRESS + 12, R7)
-    program.jump_if(EQ, R0, 0, "none-" + suffix)
-    program.jump(found)
-    program.label("none-" + suffix)
+def ask_listener(program: Assembly, maps: Maps, found: str) -> None:
+    """Look for a listener of this namespace on this address, then on every one of its family."""
+    listener_key(program)
+    ask(program, maps.listeners, LISTENER, found)
+    program.store_value(WORD, R10, LISTENER + 20, 0)
+    ask(program, maps.listeners, LISTENER, found)
+
+
+def listener_key(program: Assembly) -> None:
+    """Write the key of a listener: the namespace of the socket, the address, port and protocol."""
+    program.move(R1, R6)
+    program.call(NAMESPACE)
+    program.store(DOUBLE, R10, LISTENER, R0)
+    for part in (0, 8):
+        program.load(DOUBLE, R2, R10, ADDRESS + part)
+        program.store(DOUBLE, R10, LISTENER + 8 + part, R2)
+    program.load(WORD, R2, R10, PORT)
+    program.store(WORD, R10, LISTENER + 24, R2)
 
 
 def ask(program: Assembly, descriptor: int, key: int, found: str) -> None:
@@ -137,3 +146,14 @@ def own_cookie(program: Assembly) -> None:
     program.move(R1, R6)
     program.call(COOKIE)
     program.store(DOUBLE, R10, COOKIE_AT, R0)
+
+
+def load_bytes(program: Assembly, offset: int, place: int, size: int) -> None:
+    """Copy a part of the packet to the stack; one that is shorter than its headers is refused."""
+    program.move(R1, R6)
+    program.set(R2, offset)
+    program.move(R3, R10)
+    program.add(R3, place)
+    program.set(R4, size)
+    program.call(LOAD_BYTES)
+    program.jump_if(NE, R0, 0, "refuse")

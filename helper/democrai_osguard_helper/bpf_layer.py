@@ -7,21 +7,24 @@ the old descriptor: a restarted daemon fills new maps, then swaps.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import struct
-from dataclasses import dataclass, field
+from collections import Counter
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from . import bpf_hooks, kernel, sockets
 from .bpf_hooks import HOOKS
-from .bpf_keys import KEY_BITS, KEY_SIZE, TCP, TRIE_KEY_SIZE, UDP, Maps
+from .bpf_keys import KEY_BITS, KEY_SIZE, LISTENER_KEY_SIZE, TCP, TRIE_KEY_SIZE, UDP, Maps
+from .bpf_templates import program_for
 from .endpoints import Network
 from .fields import MAX_ENDPOINTS
 from .layers import Attempt, LayerFailed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Container, Iterable, Iterator, Sequence
 
     from .cgroups import Box
     from .endpoints import Endpoint
@@ -60,17 +63,14 @@ class BpfLayer:
     def __init__(self, hooks: Sequence[bpf_hooks.Hook] = HOOKS) -> None:
         self._hooks = hooks
         self._held: dict[str, _Held] = {}
-        self._reason: str | None = None
 
     def reason(self) -> str:
         """Load every program once, attached nowhere."""
-        if self._reason is None:
-            try:
-                self._load_and_close()
-                self._reason = ""
-            except OSError as error:
-                self._reason = f"bpf: {error.filename or 'bpf'}: {error.strerror}"
-        return self._reason
+        try:
+            self._load_and_close()
+        except OSError as error:
+            return f"bpf: {error.filename or 'bpf'}: {error.strerror}"
+        return ""
 
     def prepare(self, box: Box) -> None:
         """Attach closed programs, in place of those of an earlier daemon."""
@@ -82,24 +82,27 @@ class BpfLayer:
             self._swap(box, endpoints)
 
     def apply(self, box: Box, endpoints: Iterable[Endpoint]) -> None:
-        """Add the new keys, then take the old ones away."""
-        held = self._held[box.name]
-        wanted = keys(endpoints)
+        """Add the new keys, then take the old ones away; what fails half way is taken back."""
+        held, wanted = self._held[box.name], keys(endpoints)
+        before = held.keys
+        held.keys = before | wanted  # whatever happens, no key is in the map and not in here
         try:
-            kernel.map_update(held.allowed, sorted(wanted - held.keys), _ONE_BYTE)
-            kernel.map_delete(held.allowed, sorted(held.keys - wanted))
+            kernel.map_update(held.allowed, sorted(wanted - before), _ONE_BYTE)
         except OSError as error:
+            _take_away(held, before)
             raise LayerFailed(f"bpf: {error.strerror}") from error
-        held.keys = wanted
+        _take_away(held, wanted)
 
     def intact(self, boxes: Iterable[Box]) -> frozenset[str]:
         """Compare what is attached with what was."""
         return frozenset(box.name for box in boxes if self._is_attached(box))
 
-    def attempts(self, boxes: Iterable[Box]) -> Mapping[str, tuple[Attempt, ...]]:
+    def attempts(self, boxes: Iterable[Box]) -> Iterator[tuple[str, tuple[Attempt, ...]]]:
         """Take the counted denials out of the maps."""
-        found = {box.name: self._taken(self._held[box.name]) for box in boxes}
-        return {name: attempts for name, attempts in found.items() if attempts}
+        for box in boxes:
+            found = self._taken(self._held[box.name])
+            if found:
+                yield box.name, found
 
     @staticmethod
     def _taken(held: _Held) -> tuple[Attempt, ...]:
@@ -117,6 +120,22 @@ class BpfLayer:
             held = self._held.pop(box.name, None)
             if held is not None:
                 held.close()
+
+    def withdraw(self, boxes: Iterable[Box]) -> None:
+        """Take the programs off boxes that another layer holds."""
+        for box in boxes:
+            with contextlib.suppress(OSError):  # then they stay, and refuse more than they should
+                self._detach(box)
+
+    def _detach(self, box: Box) -> None:
+        self.drop([box])
+        cgroup = os.open(box.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            for hook in self._hooks:
+                with contextlib.suppress(FileNotFoundError):
+                    kernel.prog_detach(cgroup, hook.attach_type)
+        finally:
+            os.close(cgroup)
 
     def collect(self, known: frozenset[str]) -> tuple[str, ...]:
         """Forget boxes that are gone; the kernel has freed their programs already."""
@@ -154,13 +173,13 @@ class BpfLayer:
             raise
         finally:
             os.close(cgroup)
-            os.close(maps.listeners)
-            os.close(maps.flows)
+            for descriptor in _shared(maps):
+                os.close(descriptor)
         return _Held(maps.allowed, maps.denied, ids, keys)
 
     @staticmethod
     def _attach_one(hook: bpf_hooks.Hook, cgroup: int, maps: Maps) -> None:
-        code = hook.build(maps)
+        code = program_for(hook.build, maps)
         program = kernel.prog_load(hook.program_type, hook.attach_type, code, f"osg_{hook.name}")
         try:
             kernel.prog_attach(cgroup, program, hook.attach_type)
@@ -171,11 +190,11 @@ class BpfLayer:
         maps = _make_maps()
         try:
             for hook in self._hooks:
-                code = hook.build(maps)
+                code = program_for(hook.build, maps)
                 name = f"osg_{hook.name}"
                 os.close(kernel.prog_load(hook.program_type, hook.attach_type, code, name))
         finally:
-            for descriptor in (maps.allowed, maps.denied, maps.listeners, maps.flows):
+            for descriptor in (*_shared(maps), maps.allowed, maps.denied):
                 os.close(descriptor)
 
     def _is_attached(self, box: Box) -> bool:
@@ -192,14 +211,24 @@ class BpfLayer:
             os.close(cgroup)
 
 
+def _take_away(held: _Held, wanted: set[bytes]) -> None:
+    """Leave only what is wanted of the keys that may be there."""
+    try:
+        kernel.map_delete(held.allowed, sorted(held.keys - wanted))
+    except OSError as error:
+        raise LayerFailed(f"bpf: {error.strerror}") from error
+    held.keys = wanted
+
+
 def _make_maps() -> Maps:
     made: list[int] = []
     try:
         for kind, key, value, entries, name in (
             (kernel.MAP_LPM_TRIE, TRIE_KEY_SIZE, 1, MAX_KEYS, "osg_allowed"),
             (kernel.MAP_HASH, KEY_SIZE, 8, MAX_DENIALS, "osg_denied"),
-            (kernel.MAP_HASH, KEY_SIZE, 8, MAX_LISTENERS, "osg_listeners"),
+            (kernel.MAP_HASH, LISTENER_KEY_SIZE, 8, MAX_LISTENERS, "osg_listeners"),
             (kernel.MAP_HASH, 8, 8, MAX_FLOWS, "osg_flows"),
+            (kernel.MAP_HASH, 8, 8, 1, "osg_home"),
         ):
             made.append(kernel.map_create(kind, key, value, entries, name))
     except OSError:
@@ -209,30 +238,39 @@ def _make_maps() -> Maps:
     return Maps(*made)
 
 
+def _shared(maps: Maps) -> tuple[int, ...]:
+    """Return the maps that the programs alone need, once they are attached."""
+    return maps.listeners, maps.flows, maps.home
+
+
 def _remember_own(box: Box, maps: Maps) -> None:
-    """Fill in what the sandbox listens on already, when an earlier daemon's maps are replaced."""
+    """Fill in what is the sandbox's own: its cgroup, and what it listens on already.
+
+    Listeners in another network namespace than ours cannot be seen: those are closed until they
+    listen again.
+    """
+    kernel.map_update(maps.home, [struct.pack("=Q", box.identity())], _EIGHT_BYTES)
     if not box.populated():
         return
     found = sockets.of_cgroup(box.identity(), "tcp")
-    listeners = {_own_key(item) for item in found if item.is_listening}
-    kernel.map_update(maps.listeners, sorted(listeners), _EIGHT_BYTES)
-    flows = [struct.pack("=Q", item.cookie) for item in found if _is_own(item, listeners)]
+    listeners = Counter(_own_key(item) for item in found if item.is_listening)
+    for key, count in listeners.items():
+        name = struct.pack("=Q", sockets.namespace()) + key
+        kernel.map_update(maps.listeners, [name], struct.pack("=Q", count))
+    flows = [struct.pack("=Q", item.cookie) for item in found if _is_accepted(item, listeners)]
     kernel.map_update(maps.flows, flows, _EIGHT_BYTES)
 
 
 def _own_key(item: sockets.Open) -> bytes:
-    return _head(item.local_port, TCP, item.local) + _sixteen(item.local)
+    return _sixteen(item.local) + _head(item.local_port, TCP, item.local)
 
 
-def _is_own(item: sockets.Open, listeners: set[bytes]) -> bool:
-    # Both ends of a connection with an own listener count; a listener on every address is not
-    # remembered for connections whose address tells nothing, so those end with the old daemon.
+def _is_accepted(item: sockets.Open, listeners: Container[bytes]) -> bool:
+    # What was accepted by a listener that has ended since is not told apart any more, and ends.
     if item.is_listening or not item.is_loopback:
         return False
-    ends = ((item.local_port, item.local), (item.remote_port, item.remote))
-    everywhere = ((port, bytes(len(address))) for port, address in ends)
-    keys = {_head(port, TCP, address) + _sixteen(address) for port, address in (*ends, *everywhere)}
-    return not keys.isdisjoint(listeners)
+    every = replace(item, local=bytes(len(item.local)))
+    return _own_key(item) in listeners or _own_key(every) in listeners
 
 
 def _head(port: int, protocol: int, packed: bytes) -> bytes:

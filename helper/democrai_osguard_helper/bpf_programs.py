@@ -14,7 +14,6 @@ from .bpf_assembly import (
     R1,
     R2,
     R3,
-    R4,
     R6,
     R7,
     R10,
@@ -24,12 +23,10 @@ from .bpf_assembly import (
 from .bpf_keys import (
     ADDRESS,
     ALLOW,
-    COOKIE,
     COOKIE_AT,
     FAMILY,
     HEADER,
     KEY_BITS,
-    LOAD_BYTES,
     LOOKUP,
     PORT,
     PORTS,
@@ -45,10 +42,13 @@ from .bpf_keys import (
     change,
     copy_address,
     family_of_address,
+    load_bytes,
     mapped_prefix,
     only_loopback,
+    own_cookie,
     settle,
 )
+from .bpf_receivers import to_own_socket
 
 if TYPE_CHECKING:
     from .bpf_keys import Maps
@@ -100,7 +100,7 @@ def packet_egress(maps: Maps) -> bytes:
     """Judge each packet: what the hooks above let through before a rule was taken away, too."""
     program = Assembly()
     program.move(R6, R1)
-    _load_bytes(program, 0, HEADER, 20)
+    load_bytes(program, 0, HEADER, 20)
     program.load(BYTE, R2, R10, HEADER)
     program.jump_if(EQ, R2, 0x45, "v4")  # a longer header has options: source routes among them
     program.shift_right(R2, 4)
@@ -139,26 +139,16 @@ def _packet_v4(program: Assembly) -> None:
     program.load(WORD, R2, R10, HEADER + 16)
     program.store(WORD, R10, ADDRESS + 12, R2)
     program.load(BYTE, R7, R10, HEADER + 9)
-    _load_bytes(program, 20, PORTS, 4)
+    load_bytes(program, 20, PORTS, 4)
     program.jump("transport")
 
 
 def _packet_v6(program: Assembly) -> None:
     program.label("v6")
-    _load_bytes(program, 24, ADDRESS, 16)
+    load_bytes(program, 24, ADDRESS, 16)
     program.load(BYTE, R7, R10, HEADER + 6)
     program.store_value(BYTE, R10, FAMILY, 6)
-    _load_bytes(program, 40, PORTS, 4)
-
-
-def _load_bytes(program: Assembly, offset: int, place: int, size: int) -> None:
-    program.move(R1, R6)
-    program.set(R2, offset)
-    program.move(R3, R10)
-    program.add(R3, place)
-    program.set(R4, size)
-    program.call(LOAD_BYTES)
-    program.jump_if(NE, R0, 0, "refuse")  # shorter than its own headers
+    load_bytes(program, 40, PORTS, 4)
 
 
 def _judge(program: Assembly, maps: Maps, *, flows: bool = False) -> None:
@@ -180,36 +170,16 @@ def _judge(program: Assembly, maps: Maps, *, flows: bool = False) -> None:
 
 
 def _own_listener(program: Assembly, maps: Maps, *, flows: bool) -> None:
-    """Allow TCP on loopback to a listener inside the sandbox, and its answers."""
+    """Allow TCP on loopback to a socket of the sandbox itself, and answers to who came to it."""
     program.load(BYTE, R2, R10, PROTOCOL)
     program.jump_if(NE, R2, TCP, "denied")
     only_loopback(program, "denied")
     if flows:
-        program.move(R1, R6)
-        program.call(COOKIE)
-        program.store(DOUBLE, R10, COOKIE_AT, R0)
+        own_cookie(program)
         ask(program, maps.flows, COOKIE_AT, "allow")
-    ask_listener(program, maps, "allow", "own")
-    if flows:
-        _own_answer(program, maps)
-
-
-def _own_answer(program: Assembly, maps: Maps) -> None:
-    """Allow the first answer of a listener, judged by the address and port that it comes from."""
-    program.load(HALF, R2, R10, PORTS)
-    program.store(HALF, R10, PORT, R2)
-    program.load(BYTE, R2, R10, FAMILY)
-    program.jump_if(EQ, R2, 6, "answer6")  # ::1 answers ::1: there is no other loopback address
-    program.load(WORD, R2, R10, HEADER + 12)
-    program.store(WORD, R10, ADDRESS + 12, R2)
-    program.label("answer6")
-    ask_listener(program, maps, "allow", "answer")
-    program.load(HALF, R2, R10, PORTS + 2)
-    program.store(HALF, R10, PORT, R2)
-    program.load(BYTE, R2, R10, FAMILY)
-    program.jump_if(EQ, R2, 6, "denied")
-    program.load(WORD, R2, R10, HEADER + 16)
-    program.store(WORD, R10, ADDRESS + 12, R2)
+        to_own_socket(program, maps)
+    else:
+        ask_listener(program, maps, "allow")
 
 
 def _count_denial(program: Assembly, maps: Maps) -> None:

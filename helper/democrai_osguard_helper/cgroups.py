@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import re
 import secrets
 import sys
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from typing import Final
 _MOUNTINFO: Final = "/proc/self/mountinfo"
 PREFIX: Final = "democrai-osguard-"
 ID_BYTES: Final = 6
+_BOX: Final = re.compile(rf"/{PREFIX}[a-z0-9]{{1,8}}/[0-9a-f]{{{2 * ID_BYTES}}}(?:/|$)")
 
 
 class NoCgroups(Exception):
@@ -33,6 +35,21 @@ class Box:
     def identity(self) -> int:
         """Return the kernel's number for the cgroup; raise OSError when it is gone."""
         return os.stat(self.path).st_ino
+
+    def identities(self) -> list[int]:
+        """Return the numbers of this cgroup and of those below it."""
+        found = []
+        for folder, _, _ in os.walk(self.path):
+            with contextlib.suppress(FileNotFoundError):  # one may go while we look
+                found.append(os.stat(folder).st_ino)
+        return found
+
+    def is_still(self, identity: int) -> bool:
+        """Tell whether this is the cgroup of that number, not one made again in its place."""
+        try:
+            return self.identity() == identity
+        except OSError:
+            return False
 
     def exists(self) -> bool:
         """Tell whether the folder is there."""
@@ -156,7 +173,8 @@ def inside_sandbox(membership: str) -> bool:
     """Tell from the text of /proc/<pid>/cgroup whether the process is in any instance's box."""
     for line in membership.splitlines():
         if line.startswith("0::"):
-            return line[3:].lstrip("/").startswith(PREFIX)
+            # A tree that is mounted from further down shows what is above it too.
+            return line[3:].lstrip("/").startswith(PREFIX) or bool(_BOX.search(line))
     return True  # no v2 line: nobody can say where the process is
 
 

@@ -45,6 +45,10 @@ class HelperUnavailable(Exception):
     """Nobody answers at the helper's socket, or the connection broke."""
 
 
+class HelperSilent(HelperUnavailable):
+    """Somebody listens at the helper's socket, and does not answer."""
+
+
 class HelperRefused(Exception):
     """The helper understood and refused; `code` is stable."""
 
@@ -104,8 +108,13 @@ class Client:
         return self._ask(Release(sandbox), Released)
 
     def list(self) -> Listed:
-        """Show the sandboxes of this user."""
-        return self._ask(List(), Listed)
+        """Show the sandboxes of this user, however many answers that takes."""
+        page = self._ask(List(), Listed)
+        found = page.sandboxes
+        while page.sandboxes and protocol.goes_on(page):
+            page = self._ask(List(page.sandboxes[-1].sandbox), Listed)
+            found += page.sandboxes
+        return Listed(found)
 
     def show(self, sandbox: str) -> Shown:
         """Tell what a sandbox was made with."""
@@ -116,9 +125,12 @@ class Client:
         return self._ask(Status(), Report)
 
     def events(self) -> Iterator[Denial | Notice]:
-        """Yield what the user's sandboxes were refused, until the connection ends."""
+        """Listen from now on; yield what the user's sandboxes were refused until the end."""
         self._ask(Events(), Listening)
         self._socket.settimeout(None)
+        return self._events()
+
+    def _events(self) -> Iterator[Denial | Notice]:
         while True:
             reply = self._receive()
             if not isinstance(reply, Denial | Notice):
@@ -126,19 +138,27 @@ class Client:
             yield reply
 
     def _ask(self, request: protocol.Request, expected: type[R]) -> R:
-        self._send(protocol.frame(request))
-        reply = self._receive()
+        reply = self._answer(protocol.frame(request))
         if isinstance(reply, Refused):
             raise HelperRefused(reply.code, reply.text)
         if not isinstance(reply, expected):
             raise ProtocolViolation(f"{reply.CALL} in answer to {request.CALL}")
         return reply
 
+    def _answer(self, data: bytes) -> protocol.Reply:
+        try:
+            self._send(data)
+        except HelperSilent:
+            with contextlib.suppress(HelperSilent, ProtocolViolation):
+                return self._receive()  # it may have said why before it hung up
+            raise
+        return self._receive()
+
     def _send(self, data: bytes) -> None:
         try:
             self._socket.sendall(data)
         except OSError as error:
-            raise HelperUnavailable(f"{self._path}: {error}") from error
+            raise HelperSilent(f"{self._path}: {error}") from error
 
     def _receive(self) -> protocol.Reply:
         length = protocol.frame_length(self._exactly(protocol.HEADER))
@@ -149,9 +169,11 @@ class Client:
         while len(data) < size:
             try:
                 part = self._socket.recv(size - len(data))
+            except TimeoutError as error:
+                raise HelperSilent(f"{self._path}: no answer in time") from error
             except OSError as error:
-                raise HelperUnavailable(f"{self._path}: {error}") from error
+                raise HelperSilent(f"{self._path}: {error}") from error
             if not part:
-                raise HelperUnavailable(f"{self._path}: the helper hung up")
+                raise HelperSilent(f"{self._path}: the helper hung up")
             data += part
         return bytes(data)

@@ -21,6 +21,7 @@ SAVE: Final = {4: ("iptables-save", "-t", "filter"), 6: ("ip6tables-save", "-t",
 SETS: Final = ("ipset", "restore")
 SET_NAMES: Final = ("ipset", "list", "-n")
 SET_SIZES: Final = ("ipset", "list", "-t")
+SET_CONTENTS: Final = ("ipset", "save")
 
 
 def find(program: str) -> str:
@@ -54,10 +55,18 @@ class Commands:
 
     def run(self, *jobs: tuple[tuple[str, ...], str]) -> list[str]:
         """Run all jobs at once; return their outputs. Raise LayerFailed if one fails."""
-        processes = [(words, self._started(words)) for words, _ in jobs]
+        processes: list[subprocess.Popen[str]] = []
+        try:
+            for words, _ in jobs:
+                processes.append(self._started(words))
+        except LayerFailed:
+            for process in processes:
+                process.kill()  # none has read a word yet
+                process.communicate()
+            raise
         outcomes = [
             _finish(words[0], process, text)
-            for (words, process), (_, text) in zip(processes, jobs, strict=True)
+            for process, (words, text) in zip(processes, jobs, strict=True)
         ]
         failed = [error for _, error in outcomes if error]
         if failed:
@@ -73,15 +82,18 @@ class Commands:
 
 
 def _start(words: tuple[str, ...]) -> subprocess.Popen[str]:
-    pipe = subprocess.PIPE
-    return subprocess.Popen(  # noqa: S603 - a fixed program with fixed words
-        [find(words[0]), *words[1:]],
-        stdin=pipe,
-        stdout=pipe,
-        stderr=pipe,
-        env=_ENVIRONMENT,
-        text=True,
-    )
+    pipe, program = subprocess.PIPE, find(words[0])
+    try:
+        return subprocess.Popen(  # noqa: S603 - a fixed program with fixed words
+            [program, *words[1:]],
+            stdin=pipe,
+            stdout=pipe,
+            stderr=pipe,
+            env=_ENVIRONMENT,
+            text=True,
+        )
+    except OSError as error:  # no room for another process, or for its pipes
+        raise LayerFailed(f"{words[0]}: {error.strerror}") from error
 
 
 def _finish(name: str, process: subprocess.Popen[str], text: str) -> tuple[str, str]:

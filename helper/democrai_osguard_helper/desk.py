@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
-from . import protocol
+from . import crowd, protocol
 from .journal import JournalFailed
 from .keeper import Keeper, Refusal
 from .layers import LayerFailed
@@ -34,7 +35,6 @@ from .protocol import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from .endpoints import NameRule
     from .names import NameBook
     from .peers import Peer
     from .records import Record
@@ -42,6 +42,13 @@ if TYPE_CHECKING:
     from .upkeep import Upkeep
 
     Answered = Callable[[protocol.Reply], None]
+
+
+# What the operator should hear of: something on this host does not work.
+FAILURES: Final = frozenset(
+    {"apply_failed", "confine_failed", "failed", "journal_failed", "layer_failed"}
+)
+MAX_LISTED_FAILURES: Final = 8  # of each sandbox: a list is long as it is
 
 
 class Then(Enum):
@@ -72,27 +79,49 @@ class Desk:
     book: NameBook
     resolving: Resolving
     reasons: Mapping[str, str]  # each layer that exists → why it does not work here, or nothing
+    listeners: Callable[[int], int]  # how many hear what the sandboxes of a user are refused
+    say: Callable[[str], None]  # to the operator
+    waiting: Counter[int] = field(default_factory=Counter)  # endpoints that wait, of each user
 
     def answer(self, peer: Peer, request: protocol.Request, answered: Answered) -> None:
         """Answer one call, now or when its names are known; a refusal is an answer."""
-        _answer_or_refuse(lambda: self._checked(peer, request, answered), answered)
+
+        def told(reply: protocol.Reply) -> None:
+            if isinstance(reply, Refused) and reply.code in FAILURES:
+                self.say(f"{request.CALL} of user {peer.uid}: {reply.code}: {reply.text}")
+            answered(reply)
+
+        _answer_or_refuse(lambda: self._checked(peer, request, told), told)
 
     def _checked(self, peer: Peer, request: protocol.Request, answered: Answered) -> None:
         peer.check()  # before every call: a peer may have been confined since the last one
         CALLS[type(request)].answer(self, peer, request, answered)
 
     def with_names(
-        self, rules: Iterable[NameRule], answered: Answered, act: Callable[[], None]
+        self,
+        uid: int,
+        request: Confine | Update,
+        refresh: int | None,
+        answered: Answered,
+        act: Callable[[], None],
     ) -> None:
         """Act when every name was asked for; names that fail are reported, not waited for."""
-        names = self.book.unknown(rules)
-        self.resolving.ask(names, lambda: _answer_or_refuse(act, answered))
+        names, weight = self.book.unknown(request.names, refresh), len(request.endpoints)
+        if names and not crowd.may_wait_for_names(weight, uid, self.waiting):
+            raise Refusal("busy", "too much waits for names: try again later")
+        self.waiting[uid] += weight
+
+        def go_on() -> None:
+            self.waiting[uid] -= weight
+            act()
+
+        self.resolving.ask(uid, names, lambda: _answer_or_refuse(go_on, answered))
 
     def applied(self, record: Record, destroyed: int) -> Applied:
         """Say what holds a sandbox."""
         active = tuple(layer.name for layer in self.keeper.layers)
         missing = tuple(reason for reason in self.reasons.values() if reason)
-        failed = self.book.failures(record.names)
+        failed = self.book.failures(record.names, record.endpoints)
         return Applied(record.name, active, missing, failed, destroyed)
 
 
@@ -116,25 +145,25 @@ def _confine(desk: Desk, peer: Peer, request: Confine, answered: Answered) -> No
         raise Refusal("not_enforceable", "; ".join(missing) or "no layer works on this host")
 
     def act() -> None:
-        addresses = desk.book.addresses(request.names)
+        addresses = desk.book.addresses(request.names, request.endpoints)
         record = desk.keeper.confine(peer, request, addresses)
         answered(desk.applied(record, 0))
 
-    desk.with_names(request.names, answered, act)
+    desk.with_names(peer.uid, request, request.refresh, answered, act)
 
 
 def _update(desk: Desk, peer: Peer, request: Update, answered: Answered) -> None:
-    desk.keeper.owned(request.sandbox, peer.uid)
+    found = desk.keeper.owned(request.sandbox, peer.uid)
 
     def act() -> None:
-        record = desk.keeper.owned(request.sandbox, peer.uid)
-        addresses = desk.book.addresses(request.names)
+        record = replace(desk.keeper.owned(request.sandbox, peer.uid), follows=request.follows)
+        addresses = desk.book.standing(record, request.names, request.endpoints)
         if set(record.names) <= set(request.names):
             addresses += desk.keeper.still_used(record, addresses)
         ended = desk.keeper.change(record, request.endpoints, request.names, addresses)
         answered(desk.applied(desk.keeper.records[record.name], ended))
 
-    desk.with_names(request.names, answered, act)
+    desk.with_names(peer.uid, request, found.refresh, answered, act)
 
 
 def _revoke(desk: Desk, peer: Peer, request: Revoke, answered: Answered) -> None:
@@ -146,7 +175,8 @@ def _revoke(desk: Desk, peer: Peer, request: Revoke, answered: Answered) -> None
         raise Refusal("not_granted", f"{len(strange)} of these were never granted as such")
     endpoints = [endpoint for endpoint in record.endpoints if endpoint not in gone]
     names = [rule for rule in record.names if rule not in gone_names]
-    ended = desk.keeper.change(record, endpoints, names, desk.book.addresses(names))
+    addresses = desk.book.standing(record, names, endpoints)
+    ended = desk.keeper.change(record, endpoints, names, addresses)
     answered(desk.applied(desk.keeper.records[record.name], ended))
 
 
@@ -155,16 +185,33 @@ def _release(desk: Desk, peer: Peer, request: Release, answered: Answered) -> No
     answered(Released(record.name, empty=desk.keeper.release(record)))
 
 
-def _list(desk: Desk, peer: Peer, _request: List, answered: Answered) -> None:
-    mine = [
-        record
-        for record in desk.keeper.records.values()
-        if peer.uid in {record.uid, 0} and not record.released
-    ]
-    answered(Listed(tuple(_listing(desk.keeper, record) for record in mine)))
+def _list(desk: Desk, peer: Peer, request: List, answered: Answered) -> None:
+    mine = (
+        _listing(desk, record)
+        for name, record in sorted(desk.keeper.records.items())
+        if peer.uid in {record.uid, 0} and name > (request.after or "")
+    )
+    # One that was released is there for as long as somebody is inside, and can be changed.
+    answered(_page(each for each in mine if each.populated or not _is_released(desk, each)))
 
 
-def _listing(keeper: Keeper, record: Record) -> Listing:
+def _is_released(desk: Desk, listing: Listing) -> bool:
+    return desk.keeper.records[listing.sandbox].released
+
+
+def _page(listings: Iterable[Listing]) -> Listed:
+    """Return as many as go into one answer."""
+    page, size = list[Listing](), 0
+    for each in listings:
+        page.append(each)
+        size += len(protocol.dump(Listed((each,))))
+        if size > protocol.PAGE and protocol.goes_on(Listed(tuple(page))):
+            break
+    return Listed(tuple(page))
+
+
+def _listing(desk: Desk, record: Record) -> Listing:
+    keeper = desk.keeper
     return Listing(
         *(record.name, record.uid, record.subject, record.session, record.since),
         *(keeper.refusals[record.name], len(record.endpoints)),
@@ -172,6 +219,8 @@ def _listing(keeper: Keeper, record: Record) -> Listing:
         tuple(layer.name for layer in keeper.layers),
         keeper.is_populated(record),
         "frozen" if record.name in keeper.suspended else "held",
+        record.follows,
+        desk.book.troubles(record.names, record.endpoints)[:MAX_LISTED_FAILURES],
     )
 
 
@@ -181,12 +230,13 @@ def _show(desk: Desk, peer: Peer, request: Show, answered: Answered) -> None:
     answered(Shown(record.name, asked.endpoints, asked.names))
 
 
-def _status(desk: Desk, _peer: Peer, _request: Status, answered: Answered) -> None:
+def _status(desk: Desk, peer: Peer, _request: Status, answered: Answered) -> None:
     layers = tuple(LayerState(name, reason) for name, reason in desk.reasons.items())
     answered(
         Report(
             *(protocol.VERSION, desk.instance, layers, identity_method()),
             *(len(desk.keeper.records), desk.resolving.state, desk.upkeep.repairs),
+            desk.listeners(peer.uid),
         )
     )
 

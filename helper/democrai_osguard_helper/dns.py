@@ -18,6 +18,7 @@ _QUESTION: Final = struct.Struct(">2H")
 _RECORD: Final = struct.Struct(">2HIH")
 _POINTER: Final = 0xC0
 _MAX_JUMPS: Final = 32
+_MAX_NAME: Final = 255  # bytes, with the lengths of its labels
 _MAX_RECORDS: Final = 256
 ERRORS: Final = {1: "malformed question", 2: "server failure", 3: "no such name", 5: "refused"}
 
@@ -59,6 +60,8 @@ def _parse(data: bytes, identity: int, name: str, kind: int) -> Response:
     place += _QUESTION.size
     code = flags & 0xF
     error = ERRORS.get(code, f"error {code}") if code else ""
+    if not error and answers > _MAX_RECORDS:
+        error = f"{answers} records, of which {_MAX_RECORDS} are read"
     found = _addresses(data, place, min(answers, _MAX_RECORDS), name, kind)
     return Response(tuple(found), error, truncated=bool(flags & 0x0200))
 
@@ -92,7 +95,7 @@ def _encoded(name: str) -> bytes:
 
 def _name(data: bytes, place: int) -> tuple[str, int]:
     labels: list[str] = []
-    after, jumps = -1, 0
+    after, jumps, length = -1, 0, 0
     while (size := data[place]) != 0:
         if size & _POINTER == _POINTER:
             after = place + 2 if after < 0 else after
@@ -103,4 +106,7 @@ def _name(data: bytes, place: int) -> tuple[str, int]:
         else:
             labels.append(data[place + 1 : place + 1 + size].decode("latin-1").lower())
             place += 1 + size
+            length += 1 + size
+            if length > _MAX_NAME:
+                raise BadAnswer("a name that is too long")
     return ".".join(labels), (place + 1 if after < 0 else after)

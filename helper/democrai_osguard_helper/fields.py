@@ -36,6 +36,8 @@ MAX_ITEMS: Final = 65536
 MAX_LINE: Final = 256
 MAX_PROSE: Final = 1024
 MAX_COUNT: Final = 2**63 - 1
+MIN_REFRESH: Final = 5  # seconds: oftener than this nobody needs to ask for a name
+MAX_REFRESH: Final = 3600
 _WORD: Final = re.compile(r"[A-Za-z0-9_.:+-]{1,64}")
 _SANDBOX: Final = re.compile(r"[0-9a-f]{12}")
 _ENDPOINT_FIELDS: Final = frozenset({"network", "port", "protocol"})
@@ -143,9 +145,22 @@ def count(value: object, at: str) -> int:
     return value
 
 
+def refresh(value: object, at: str) -> int:
+    """Read after how many seconds a name shall be looked up again."""
+    if type(value) is not int or not MIN_REFRESH <= value <= MAX_REFRESH:
+        raise ProtocolViolation(f"{at}: expected {MIN_REFRESH} to {MAX_REFRESH} seconds")
+    return value
+
+
 def endpoints(value: object, at: str) -> tuple[Endpoint, ...]:
     """Read a list of endpoints; one loop without closures, because it may hold thousands."""
     found = _list(value, at, MAX_ENDPOINTS)
+    return tuple(_endpoint(item, at, place) for place, item in enumerate(found))
+
+
+def addresses(value: object, at: str) -> tuple[Endpoint, ...]:
+    """Read what names stand for: more than a peer may name itself, for each name has many."""
+    found = _list(value, at, MAX_ITEMS)
     return tuple(_endpoint(item, at, place) for place, item in enumerate(found))
 
 

@@ -6,23 +6,25 @@ refuses every later change of the table while a rule names a cgroup that is gone
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import re
 from typing import TYPE_CHECKING, Final, Protocol
 
-from . import commands
+from . import commands, set_members
 from . import firewall_plan as plan
-from .commands import RESTORE, SAVE, SET_NAMES, SET_SIZES, SETS, Commands
+from .commands import RESTORE, SAVE, SET_CONTENTS, SET_NAMES, SET_SIZES, SETS, Commands
 from .layers import Attempt, LayerFailed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from .cgroups import Box
     from .endpoints import Endpoint
     from .layers import Policy
 
 _DENIED: Final = re.compile(r"add \S+ (\S+),(tcp|udp):(\d+)")
+LOOKS: Final = 5
 _EMPTY: Final[plan.Entries] = plan.entries(())
 _SIZES: Final = re.compile(r"^Name: (\S+)$.*?^Number of entries: (\d+)$", re.MULTILINE | re.DOTALL)
 
@@ -53,21 +55,29 @@ class FirewallLayer:
         self._report = report
         self._runner = runner or Commands()
         self._known: dict[str, plan.Entries | None] = {}
-        self._reason: str | None = None
 
     def reason(self) -> str:
         """Write our chain and the jump, unless they stand: what this host cannot do shows here."""
-        if self._reason is None:
-            try:
-                for words in (*RESTORE.values(), *SAVE.values(), SETS):
-                    commands.find(words[0])
-                if not self._is_entered(self._saved()):
-                    self.rebuild(())
-                self._runner.run((SET_NAMES, ""))
-                self._reason = ""
-            except LayerFailed as error:
-                self._reason = f"firewall: {error}"
-        return self._reason
+        lacking = self.lacking()
+        if lacking:
+            return lacking
+        try:
+            if not self._is_entered(self._saved()):
+                self.rebuild(())
+            self._runner.run((SET_NAMES, ""))
+        except LayerFailed as error:
+            return f"firewall: {error}"
+        return ""
+
+    @staticmethod
+    def lacking() -> str:
+        """Name a program that this host lacks; an empty text where all are installed."""
+        try:
+            for words in (*RESTORE.values(), *SAVE.values(), SETS):
+                commands.find(words[0])
+        except LayerFailed as error:
+            return f"firewall: {error}"
+        return ""
 
     def prepare(self, box: Box) -> None:
         """Make empty sets and the chains that mention them."""
@@ -78,12 +88,23 @@ class FirewallLayer:
         self._known[box.name] = _EMPTY
 
     def adopt(self, policies: Sequence[Policy]) -> None:
-        """Fill the sets first, then write all chains anew in one transaction per family."""
-        for box, endpoints in policies:
-            self._runner.run((SETS, plan.create_text(self._names, box, report=self._report)))
-            self._known[box.name] = None
-            self.apply(box, endpoints)
-        self.rebuild([box for box, _ in policies])
+        """Fill all sets in one go, then write the chains anew unless they are as they should be."""
+        boxes = [box for box, _ in policies]
+        wanted = {box.name: plan.entries((*rules, *self._passes)) for box, rules in policies}
+        (text,) = self._runner.run((SET_CONTENTS, ""))
+        contents = plan.Contents(text)
+        self._known |= dict.fromkeys(wanted)  # until it is done nobody knows what the sets hold
+        changes = plan.adopt_text(self._names, boxes, wanted, contents, report=self._report)
+        if changes:
+            self._runner.run((SETS, changes))
+        self._known |= wanted
+        saved = self._saved()
+        if not self._is_complete(boxes, saved):
+            self._rebuild(boxes, saved)
+        notes = [self._names.set(box.name, f"d{v}") for box in boxes for v in plan.VERSIONS]
+        if not self._report:  # nothing notes refusals there any more
+            with contextlib.suppress(LayerFailed):  # the next adoption tries again
+                self._destroy([name for name in notes if contents.has(name)])
 
     def apply(self, box: Box, endpoints: Iterable[Endpoint]) -> None:
         """Fill the sets, new before old."""
@@ -96,18 +117,20 @@ class FirewallLayer:
         self._known[box.name] = wanted
 
     def intact(self, boxes: Iterable[Box]) -> frozenset[str]:
-        """Compare what iptables-save prints with the plan, and the sizes of the sets."""
+        """Compare what iptables-save prints with the plan, and what the sets hold."""
         saved = self._saved()
         if not self._is_entered(saved):
             return frozenset()
-        sizes = self._sizes()
+        held = set_members.read(lambda name: self._names.box_of(name) is not None)
         return frozenset(
-            box.name for box in boxes if self._holds(box, saved) and self._filled(box, sizes)
+            box.name for box in boxes if self._holds(box, saved) and self._filled(box, held)
         )
 
     def rebuild(self, boxes: Iterable[Box]) -> None:
         """Write all chains anew in one transaction per family."""
-        saved, boxes = self._saved(), tuple(boxes)
+        self._rebuild(tuple(boxes), self._saved())
+
+    def _rebuild(self, boxes: Sequence[Box], saved: Mapping[int, plan.Saved]) -> None:
         names, report = self._names, self._report
         self._runner.run(
             *(
@@ -116,21 +139,21 @@ class FirewallLayer:
             )
         )
 
-    def attempts(self, boxes: Iterable[Box]) -> Mapping[str, tuple[Attempt, ...]]:
+    def attempts(self, boxes: Iterable[Box]) -> Iterator[tuple[str, tuple[Attempt, ...]]]:
         """Read and empty the sets in which refused packets were noted."""
         if not self._report:
-            return {}
+            return
         sizes = self._sizes()
-        found = {}
         for box in boxes:
             kinds = [self._names.set(box.name, f"d{v}") for v in plan.VERSIONS]
             lines = [self._take(kind) for kind in kinds if sizes.get(kind, "0") != "0"]
-            found[box.name] = tuple(
+            found = tuple(
                 Attempt(address, int(port), word, 1)
                 for text in lines
                 for address, word, port in _DENIED.findall(text)
             )
-        return found
+            if found:
+                yield box.name, found
 
     def drop(self, boxes: Sequence[Box]) -> None:
         """Remove the chains, then the sets that they mentioned."""
@@ -141,7 +164,7 @@ class FirewallLayer:
         self._runner.run(*((RESTORE[version], text) for version in plan.VERSIONS))
         kinds = [f"{k}{v}" for k in ("tupd" if self._report else "tup") for v in plan.VERSIONS]
         sets = [self._names.set(box.name, kind) for box in boxes for kind in kinds]
-        self._runner.run((SETS, plan.destroy_text(sets)))
+        self._destroy(sets)
         for box in boxes:
             del self._known[box.name]
 
@@ -156,26 +179,61 @@ class FirewallLayer:
         self._runner.run(*jobs)
         (listed,) = self._runner.run((SET_NAMES, ""))
         sets = [name for name in listed.split() if self._orphaned(name, known)]
-        if sets:
-            self._runner.run((SETS, plan.destroy_text(sets)))
+        self._destroy(sets)
         gone = {self._names.box_of(name) or "" for name in (*chains[4], *chains[6], *sets)}
         return tuple(sorted(gone))
 
     def remove(self) -> None:
-        """Take the jump and our chain away: the end of an instance without boxes."""
-        text = plan.remove_text(self._names)
-        self._runner.run(*((RESTORE[version], text) for version in plan.VERSIONS))
+        """Take all that is ours away, also what an earlier daemon left."""
+        texts = {v: plan.remove_text(self._names, saved) for v, saved in self._saved().items()}
+        self._runner.run(*((RESTORE[version], text) for version, text in texts.items()))
+        self.collect(frozenset())
+
+    def stands(self) -> bool:
+        """Tell whether our jump is in force; where nobody can say, it may be."""
+        try:
+            for words in SAVE.values():
+                commands.find(words[0])
+        except LayerFailed:
+            return False  # there is no iptables here at all
+        try:
+            saved = self._saved()
+        except LayerFailed:
+            return True
+        return any(plan.jump(self._names) in saved[v].rules("OUTPUT") for v in plan.VERSIONS)
+
+    def leave_to_programs(self, passes: Iterable[Endpoint]) -> None:
+        """Let programs judge this, and report, from the next adoption on."""
+        self._passes = tuple(passes)
+        self._report = False
 
     def _orphaned(self, name: str, known: frozenset[str]) -> bool:
         box = self._names.box_of(name)
         return box is not None and box not in known
 
     def _saved(self) -> dict[int, plan.Saved]:
-        texts = self._runner.run(*((words, "") for words in SAVE.values()))
-        return {version: plan.Saved(text) for version, text in zip(SAVE, texts, strict=True)}
+        """Ask again where it fails: a set that a rule names may go while iptables-save prints."""
+        jobs = [(words, "") for words in SAVE.values()]
+        failure = LayerFailed("nobody looked")
+        for _ in range(LOOKS):
+            try:
+                texts = self._runner.run(*jobs)
+            except LayerFailed as error:
+                failure = error
+            else:
+                return {v: plan.Saved(text) for v, text in zip(SAVE, texts, strict=True)}
+        raise failure
 
     def _is_entered(self, saved: Mapping[int, plan.Saved]) -> bool:
         return all(plan.entered(self._names, saved[v], v) for v in plan.VERSIONS)
+
+    def _is_complete(self, boxes: Sequence[Box], saved: Mapping[int, plan.Saved]) -> bool:
+        """Tell whether the chains of these boxes stand, and lead to no others."""
+        return (
+            self._is_entered(saved)
+            and all(len(saved[v].rules(self._names.chain)) == len(boxes) + 1 for v in plan.VERSIONS)
+            and all(self._holds(box, saved) for box in boxes)
+        )
 
     def _holds(self, box: Box, saved: Mapping[int, plan.Saved]) -> bool:
         return all(
@@ -186,12 +244,15 @@ class FirewallLayer:
         (text,) = self._runner.run((SET_SIZES, ""))
         return dict(_SIZES.findall(text))
 
-    def _filled(self, box: Box, sizes: Mapping[str, str]) -> bool:
+    def _filled(self, box: Box, held: Mapping[str, frozenset[str]]) -> bool:
         known = self._known.get(box.name)
         return known is not None and all(
-            sizes.get(self._names.set(box.name, kind)) == str(len(words))
-            for kind, words in known.items()
+            held.get(self._names.set(box.name, kind)) == words for kind, words in known.items()
         )
+
+    def _destroy(self, sets: Sequence[str]) -> None:
+        if sets:
+            self._runner.run((SETS, plan.destroy_text(sets)))
 
     def _take(self, kind: str) -> str:
         (text,) = self._runner.run((("ipset", "save", kind), ""))

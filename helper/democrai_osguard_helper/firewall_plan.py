@@ -7,10 +7,11 @@ host's other rules still have their say, and refuses the rest.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from .endpoints import Network
+from .endpoints import EndpointError, Network, parse_network
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -26,6 +27,7 @@ _FAMILY: Final = {4: "inet", 6: "inet6"}
 _REJECT: Final = {4: "icmp-port-unreachable", 6: "icmp6-adm-prohibited"}
 _TYPES: Final = {"t": "hash:net", "u": "hash:net", "p": "hash:net,port", "d": "hash:ip,port"}
 _PROTOCOLS: Final = {"tcp": ("tcp",), "udp": ("udp",), None: ("tcp", "udp")}
+_PORT: Final = re.compile(r"(?:tcp|udp):[1-9][0-9]{0,4}")
 _KIND: Final = {"tcp": "t", "udp": "u"}
 
 Entries = dict[str, frozenset[str]]  # "t4" → the lines' last words
@@ -97,7 +99,7 @@ def whole_text(
             *rules,
             *(f"-A {_entry(names, box)}" for box in boxes),
             _last_refusal(names.chain, version),
-            *(f"-D {jump(names)}" for line in saved.rules("OUTPUT") if line == jump(names)),
+            *_without_jumps(names, saved),
             f"-I {jump(names)}",
         ]
     )
@@ -120,9 +122,16 @@ def collect_text(chains: Sequence[str]) -> str:
     return _table([*(f"-F {chain}" for chain in chains), *(f"-X {chain}" for chain in chains)])
 
 
-def remove_text(names: Names) -> str:
-    """Remove the jump and our chain: the end of an instance without boxes."""
-    return _table([f"-D {jump(names)}", f"-F {names.chain}", f"-X {names.chain}"])
+def remove_text(names: Names, saved: Saved) -> str:
+    """Remove the jump and our chain, as far as they are there: the end of an instance."""
+    chains = [chain for chain in saved.chains() if chain == names.chain]
+    return _table(
+        [
+            *_without_jumps(names, saved),
+            *(f"-F {chain}" for chain in chains),
+            *(f"-X {chain}" for chain in chains),
+        ]
+    )
 
 
 class Saved:
@@ -206,9 +215,69 @@ def change_text(
     return "".join([*swaps, *lines])
 
 
+class Contents:
+    """What `ipset save` said: the members of each set, in our own words."""
+
+    def __init__(self, text: str) -> None:
+        self._members: dict[str, set[str] | None] = {}
+        for line in text.splitlines():
+            verb, _, rest = line.partition(" ")
+            name, _, rest = rest.partition(" ")
+            if verb == "create":
+                self._members[name] = set()
+            elif verb == "add" and (members := self._members.get(name)) is not None:
+                members.add(rest)
+                if not _is_our_word(rest):
+                    self._members[name] = None  # nobody knows what it holds
+
+    def has(self, name: str) -> bool:
+        """Tell whether there is a set of this name."""
+        return name in self._members
+
+    def of(self, name: str) -> frozenset[str] | None:
+        """Return the members of a set; None where they are not such as we put in."""
+        members = self._members.get(name, set())
+        return None if members is None else frozenset(members)
+
+
+def adopt_text(
+    names: Names,
+    boxes: Sequence[Box],
+    wanted: Mapping[str, Entries],
+    contents: Contents,
+    *,
+    report: bool,
+) -> str:
+    """Bring the sets of all boxes from what they hold to what they should, in one text."""
+    texts = []
+    for box in boxes:
+        kinds = wanted[box.name]
+        spares = [f"{names.set(box.name, kind)}n" for kind in kinds]  # a crash left them
+        texts.append(destroy_text(spare for spare in spares if contents.has(spare)))
+        every = [f"{kind}{v}" for kind in ("tupd" if report else "tup") for v in VERSIONS]
+        if not all(contents.has(names.set(box.name, kind)) for kind in every):
+            texts.append(create_text(names, box, report=report))
+        old = {kind: contents.of(names.set(box.name, kind)) for kind in kinds}
+        for kind, words in kinds.items():
+            held = old[kind]
+            before = None if held is None else {kind: held}
+            texts.append(change_text(names, box, before, {kind: words}))
+    return "".join(texts)
+
+
 def destroy_text(sets: Iterable[str]) -> str:
     """Remove sets that no rule mentions."""
     return "".join(f"destroy {name}\n" for name in sets)
+
+
+def _is_our_word(text: str) -> bool:
+    """Tell whether a member of a set is written as `entries` writes it."""
+    network, comma, port = text.partition(",")
+    try:
+        written = str(parse_network(network))
+    except EndpointError:
+        return False
+    return written == network and (not comma or _PORT.fullmatch(port) is not None)
 
 
 def _grows(old: frozenset[str], new: frozenset[str]) -> bool:
@@ -237,6 +306,10 @@ def _halves(network: Network) -> tuple[Network, ...]:
     # A set takes no prefix of length 0: write everything as two halves.
     upper = b"\x80" + network.packed[1:]
     return Network(network.packed, 1), Network(upper, 1)
+
+
+def _without_jumps(names: Names, saved: Saved) -> list[str]:
+    return [f"-D {line}" for line in saved.rules("OUTPUT") if line == jump(names)]
 
 
 def _entry(names: Names, box: Box) -> str:

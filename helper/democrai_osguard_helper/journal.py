@@ -8,10 +8,13 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import re
+import stat
 from typing import TYPE_CHECKING, Final
 
 from . import records
 from .fields import ProtocolViolation
+from .folders import make_parents
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,6 +23,7 @@ if TYPE_CHECKING:
 
 _SUFFIX: Final = ".json"
 _LOCK: Final = "lock"
+_RECORD: Final = re.compile(r"[0-9a-f]{12}\.json")
 MAX_RECORD: Final = 8 * 1024 * 1024
 
 
@@ -33,6 +37,7 @@ class Journal:
     def __init__(self, folder: str) -> None:
         self._folder = folder
         try:
+            make_parents(os.path.dirname(folder))  # where others may have to pass
             os.makedirs(folder, mode=0o700, exist_ok=True)
             os.chmod(folder, 0o700)
             self._lock = os.open(f"{folder}/{_LOCK}", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
@@ -45,8 +50,11 @@ class Journal:
     def save(self, record: Record) -> None:
         """Make the record durable before anything is done about it."""
         draft = f"{self._folder}/{record.name}.new"
+        payload = records.dump(record)
+        if len(payload) > MAX_RECORD:
+            raise JournalFailed(f"a record of {len(payload)} bytes: at most {MAX_RECORD}")
         try:
-            _write(draft, records.dump(record))
+            _write(draft, payload)
             os.rename(draft, self._path(record.name))
             self._sync()
         except OSError as error:
@@ -65,10 +73,14 @@ class Journal:
     def load(self) -> Iterator[tuple[str, Record | None]]:
         """Yield the name of each record, and the record unless it is damaged."""
         for entry in sorted(os.listdir(self._folder)):
-            if entry.endswith(_SUFFIX):
-                yield entry.removesuffix(_SUFFIX), self._read(f"{self._folder}/{entry}")
+            path, name = f"{self._folder}/{entry}", entry.removesuffix(_SUFFIX)
+            if _RECORD.fullmatch(entry) and stat.S_ISREG(os.lstat(path).st_mode):
+                record = self._read(path)
+                # One that was put under another name speaks of another cgroup.
+                yield name, record if record is not None and record.name == name else None
             elif entry != _LOCK:
-                _discard(f"{self._folder}/{entry}")  # a draft that a crash left
+                with contextlib.suppress(OSError):  # a draft that a crash left; else not ours
+                    _discard(path)
 
     def close(self) -> None:
         """Let another helper have the state."""
@@ -86,11 +98,10 @@ class Journal:
 
     @staticmethod
     def _read(path: str) -> Record | None:
-        with open(path, "rb") as file:
-            payload = file.read(MAX_RECORD)
         try:
-            return records.parse(payload)
-        except ProtocolViolation:
+            with open(path, "rb") as file:
+                return records.parse(file.read(MAX_RECORD))
+        except (ProtocolViolation, OSError):  # what the disk does not give back is damaged too
             return None
 
 

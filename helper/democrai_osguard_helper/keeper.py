@@ -6,17 +6,17 @@ into a box that is closed, tried, filled and written down.
 
 from __future__ import annotations
 
-import os
+import contextlib
 import time
 from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from . import sockets
+from . import crowd, sockets
 from .boxes import Boxes
 from .journal import JournalFailed
 from .layers import LayerFailed
-from .records import Cover, Record
+from .records import MAX_POLICY, Cover, Record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 MAX_SANDBOXES: Final = 2048
 MAX_PER_USER: Final = 1024
-MAX_COLLECTED: Final = 64  # in one round: others want to be served too
 
 
 class Refusal(Exception):
@@ -65,6 +64,10 @@ class Keeper:
         self._tree = tree
         self._journal = journal
         self.checkpoint = checkpoint
+
+    def use(self, layers: Sequence[Layer]) -> None:
+        """Let these layers hold from now on; whatever is new among them has adopted all boxes."""
+        self.layers = self.boxes.layers = tuple(layers)
 
     def box(self, record: Record) -> Box:
         """Return the cgroup of a sandbox."""
@@ -105,9 +108,13 @@ class Keeper:
         wanted = record.with_policy(endpoints, names, addresses)
         if wanted == record:
             return 0
+        if wanted.weight > record.weight:  # what takes away is always taken
+            self._check_size(wanted)
         try:
             self._journal.save(wanted)
         except JournalFailed as error:
+            with contextlib.suppress(JournalFailed):  # it may have its name, and not be durable
+                self._journal.save(record)
             raise Refusal("journal_failed", str(error)) from error
         self.checkpoint("change written")
         try:
@@ -129,11 +136,14 @@ class Keeper:
     def is_populated(self, record: Record) -> bool:
         """Tell whether the sandbox is there and a process lives in it."""
         box = self.box(record)
-        return box.exists() and box.identity() == record.identity and box.populated()
+        return box.is_still(record.identity) and box.populated()
 
-    def collect(self) -> None:
-        """Remove the sandboxes that nobody is in, all at once: rules, cgroups, then records."""
-        empty = [r for r in self.records.values() if not self.is_populated(r)][:MAX_COLLECTED]
+    def empty(self, most: int | None = None) -> list[Record]:
+        """Return sandboxes that nobody is in, so many at most."""
+        return [r for r in self.records.values() if not self.is_populated(r)][:most]
+
+    def collect(self, empty: Sequence[Record]) -> None:
+        """Remove sandboxes that nobody is in, all at once: rules, cgroups, then records."""
         self.boxes.discard([self.box(record) for record in empty])
         self.checkpoint("boxes removed")
         for record in empty:
@@ -143,14 +153,32 @@ class Keeper:
             del self.refusals[record.name]
 
     def policies(self) -> list[tuple[Box, tuple[Endpoint, ...]]]:
-        """Return what every box should be open for: the stock is open for nothing."""
-        held = [(self.box(record), record.policy()) for record in self.records.values()]
-        return held + [(box, ()) for box in self.boxes.stock()]
+        """Return what every box should be open for: the stock is open for nothing.
+
+        A box that is gone, or was made again, is none of ours: it is collected.
+        """
+        held = [(self.box(record), record) for record in self.records.values()]
+        open_for = [(box, each.policy()) for box, each in held if box.is_still(each.identity)]
+        return open_for + [(box, ()) for box in self.boxes.stock()]
 
     def _check_room(self, uid: int) -> None:
         mine = sum(record.uid == uid for record in self.records.values())
         if mine >= MAX_PER_USER or len(self.records) >= MAX_SANDBOXES:
             raise Refusal("too_many_sandboxes", f"you have {mine} of {MAX_PER_USER} sandboxes")
+
+    def _check_size(self, record: Record) -> None:
+        """Raise Refusal where a policy, with what its names stand for, is more than can be kept."""
+        count = len(record.endpoints) + len(record.addresses)
+        if count > MAX_POLICY:
+            text = f"{count} endpoints with what the names stand for: at most {MAX_POLICY}"
+            raise Refusal("too_many_endpoints", text)
+        others = Counter[int]()
+        for each in self.records.values():
+            if each.name != record.name:
+                others[each.uid] += each.weight
+        if not crowd.has_room(record.weight, record.uid, others):
+            text = "your sandboxes, or those of all, hold too many endpoints together"
+            raise Refusal("too_many_endpoints", text)
 
     def _fill_and_move(
         self, box: Box, peer: Peer, wanted: Confine, addresses: tuple[Endpoint, ...]
@@ -159,7 +187,9 @@ class Keeper:
             *(box.name, box.identity(), peer.uid, wanted.subject, wanted.session),
             *(wanted.endpoints, wanted.names, addresses),
             since=int(time.time()),
+            refresh=wanted.refresh,
         )
+        self._check_size(record)
         self._journal.save(record)
         self.checkpoint("record written")
         self._apply(record)
@@ -189,7 +219,8 @@ class Keeper:
     def suspend(self, record: Record) -> None:
         """Freeze a sandbox that cannot be held, until it is repaired or ended."""
         self.suspended.setdefault(record.name, 0)
-        self.box(record).freeze()
+        with contextlib.suppress(FileNotFoundError):  # nobody is in a box that is gone
+            self.box(record).freeze()
 
     def still_used(self, record: Record, addresses: Iterable[Endpoint]) -> tuple[Endpoint, ...]:
         """Return what a name stood for, stands for no more, and a connection still goes to."""
@@ -204,12 +235,11 @@ class Keeper:
         return sum(sockets.destroy(item) for item in uncovered(found, cover))
 
     def _open_sockets(self, record: Record) -> list[sockets.Open]:
-        folders = [folder for folder, _, _ in os.walk(self.box(record).path)]
         return [
             item
-            for folder in folders
+            for identity in self.box(record).identities()
             for protocol in ("tcp", "udp")
-            for item in sockets.of_cgroup(os.stat(folder).st_ino, protocol)
+            for item in sockets.of_cgroup(identity, protocol)
         ]
 
     def _undo(self, box: Box) -> None:

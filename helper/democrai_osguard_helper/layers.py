@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from .cgroups import Box
     from .endpoints import Endpoint
@@ -53,8 +53,11 @@ class Layer(Protocol):
     def intact(self, boxes: Iterable[Box]) -> frozenset[str]:
         """Return the names of the boxes that the layer still holds."""
 
-    def attempts(self, boxes: Iterable[Box]) -> Mapping[str, tuple[Attempt, ...]]:
-        """Return what was refused in each box since the last time."""
+    def attempts(self, boxes: Iterable[Box]) -> Iterator[tuple[str, tuple[Attempt, ...]]]:
+        """Yield what was refused in each box since the last time, box by box as they are asked for.
+
+        Whoever stops asking leaves the rest for the next time.
+        """
 
     def drop(self, boxes: Sequence[Box]) -> None:
         """Forget boxes that nobody is in, all at once; one that is not known is passed over."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import argparse
 import grp
+import math
 import os
 import re
 import resource
 import signal
-import socket
 import sys
 from typing import TYPE_CHECKING, Final
 
@@ -16,17 +16,20 @@ from . import notify
 from .cgroups import NoCgroups, find_mount
 from .journal import JournalFailed
 from .layers import LayerFailed
-from .protocol import DEFAULT_SOCKET, LAYERS, SOCKET_VARIABLE
+from .own_socket import OwnSocket
+from .protocol import DEFAULT_SOCKET, LAYERS, MAX_REFRESH, SOCKET_VARIABLE
 from .service import Service, Settings
 
 if TYPE_CHECKING:
+    import socket
     from collections.abc import Callable, Sequence
 
     from .notify import Manager
 
 DEFAULT_STATE: Final = "/run/democrai-osguard/state"
 DESCRIPTORS: Final = 65536
-BACKLOG: Final = 256
+MAX_READY_BOXES: Final = 64
+_NUMBER: Final = re.compile(r"[0-9]{1,3}")
 _INSTANCE: Final = re.compile(r"[a-z0-9]{1,8}")
 FAILED: Final = 1
 
@@ -39,26 +42,47 @@ def run() -> None:
 def serve(arguments: Sequence[str], checkpoint: Callable[[str], None] | None = None) -> int:
     """Serve until a signal; return the exit code."""
     options = _options(arguments)
+    if os.geteuid() != 0:
+        return _failed("only root can hold egress")
     manager = _give_up_inheritance()
     try:
         settings = _settings(options)
-        listener = manager.listener() or _listen(options.socket, options.group)
-        service = Service(settings, listener, *([checkpoint] if checkpoint else []))
-        service.start()
-        _serve(service, manager)
+        _serve(settings, manager, OwnSocket(options.socket, options.group), checkpoint)
     except (NoCgroups, JournalFailed, LayerFailed, OSError) as error:
-        print(f"democrai-osguard-helper: {error}", file=sys.stderr)  # noqa: T201 - the one line
-        return FAILED
+        return _failed(error)
     return 0
 
 
-def _serve(service: Service, manager: Manager) -> None:
+def _failed(why: object) -> int:
+    print(f"democrai-osguard-helper: {why}", file=sys.stderr)  # noqa: T201 - the one line
+    return FAILED
+
+
+def _serve(
+    settings: Settings,
+    manager: Manager,
+    own: OwnSocket,
+    checkpoint: Callable[[str], None] | None,
+) -> None:
+    def listen() -> socket.socket:
+        return manager.listener() or own.listen()
+
+    try:
+        service = Service(settings, listen, *([checkpoint] if checkpoint else []))
+        service.start()
+        _work(service, manager)
+    finally:
+        own.remove()
+
+
+def _work(service: Service, manager: Manager) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda _number, _frame: service.loop.stop())
     if manager.watchdog_seconds:
         service.loop.every(manager.watchdog_seconds / 3, lambda: manager.tell("WATCHDOG=1"))
-    missing = "; ".join(reason for reason in service.reasons.values() if reason)
-    manager.tell(f"READY=1\nSTATUS={missing or 'every layer holds'}")
+    service.diary.say(service.summary())
+    service.changed = lambda: manager.tell(f"STATUS={service.summary()}")
+    manager.tell(f"READY=1\nSTATUS={service.summary()}")
     service.loop.run()
     manager.tell("STOPPING=1")
     service.stop()
@@ -69,20 +93,51 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
         prog="democrai-osguard-helper", description="Holds network egress of sandboxes. Needs root."
     )
     place = os.environ.get(SOCKET_VARIABLE) or DEFAULT_SOCKET
-    parser.add_argument("--socket", default=place, help="where to listen, without a manager")
-    parser.add_argument("--group", help="the group that may open the socket")
+    parser.add_argument(
+        "--socket", type=_place, default=place, help="where to listen, without a manager"
+    )
+    parser.add_argument("--group", type=_group, help="the group that may open the socket")
     parser.add_argument("--instance", default="main", help="1 to 8 of a-z and 0-9")
-    parser.add_argument("--state", default=DEFAULT_STATE, help="folder of the journal")
+    parser.add_argument("--state", type=_place, default=DEFAULT_STATE, help="folder of the journal")
     parser.add_argument("--layers", default=",".join(LAYERS), help="which layers to use")
-    parser.add_argument("--refresh-seconds", type=float, default=60.0, help="age of a name")
-    parser.add_argument("--resolver-socket", help="a resolver that the service manager starts")
-    parser.add_argument("--ready-boxes", type=int, default=2, help="boxes made beforehand")
+    parser.add_argument("--refresh-seconds", type=_seconds, default=60.0, help="age of a name")
+    parser.add_argument("--resolver-socket", type=_place, help="one that a manager starts")
+    parser.add_argument("--ready-boxes", type=_boxes, default=2, help="boxes made beforehand")
     options = parser.parse_args(arguments)
     if not _INSTANCE.fullmatch(options.instance):
         parser.error("--instance: 1 to 8 of a-z and 0-9")
     if not set(options.layers.split(",")) <= set(LAYERS):
         parser.error(f"--layers: some of {', '.join(LAYERS)}")
     return options
+
+
+def _place(text: str) -> str:
+    if not os.path.isabs(text):  # the daemon works in the root folder
+        raise argparse.ArgumentTypeError("expected an absolute path")
+    return text
+
+
+def _group(name: str) -> int:
+    try:
+        return grp.getgrnam(name).gr_gid
+    except KeyError as error:
+        raise argparse.ArgumentTypeError(f"there is no group {name!r}") from error
+
+
+def _seconds(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not 0 < number <= MAX_REFRESH:  # which nothing is for what is no number
+        raise argparse.ArgumentTypeError(f"more than 0 and at most {MAX_REFRESH} seconds")
+    return number
+
+
+def _boxes(text: str) -> int:
+    if not _NUMBER.fullmatch(text) or int(text) > MAX_READY_BOXES:
+        raise argparse.ArgumentTypeError(f"0 to {MAX_READY_BOXES}")
+    return int(text)
 
 
 def _settings(options: argparse.Namespace) -> Settings:
@@ -108,16 +163,3 @@ def _give_up_inheritance() -> Manager:
     wanted = DESCRIPTORS if hard == resource.RLIM_INFINITY else min(DESCRIPTORS, hard)
     resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
     return manager
-
-
-def _listen(path: str, group: str | None) -> socket.socket:
-    os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
-    if os.path.exists(path):
-        os.unlink(path)
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    listener.bind(path)  # the umask keeps everybody out until the mode is set
-    if group is not None:
-        os.chown(path, 0, grp.getgrnam(group).gr_gid)
-    os.chmod(path, 0o660)
-    listener.listen(BACKLOG)
-    return listener

@@ -27,6 +27,7 @@ class Confine:
     endpoints: tuple[Endpoint, ...]
     names: tuple[NameRule, ...]
     require: str
+    refresh: int | None = None  # seconds until its names are looked up again
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,7 @@ class Update:
     sandbox: str
     endpoints: tuple[Endpoint, ...]
     names: tuple[NameRule, ...]
+    follows: str | None = None  # whose decisions these are: a label, never a right
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +61,10 @@ class Release:
 
 @dataclass(frozen=True, slots=True)
 class List:
-    """Show the sandboxes that I own."""
+    """Show the sandboxes that I own, in the order of their names."""
 
     CALL: ClassVar[str] = "list"
+    after: str | None = None  # go on after this one, where an answer was not the whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +125,8 @@ class Listing:
     layers: tuple[str, ...]
     populated: bool
     state: str  # "held", "frozen"
+    follows: str | None  # whose decisions changed it
+    failed_names: tuple[str, ...] = ()  # what is wrong with its names, the first few
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +167,7 @@ class Report:
     sandboxes: int
     resolver: str
     repairs: int
+    listeners: int  # to events, of the peer's own user
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +183,7 @@ class Denial:
 
     CALL: ClassVar[str] = "denial"
     sandbox: str
+    uid: int  # whose sandbox it is: root hears of all
     subject: Subject
     session: str | None
     address: str

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 from dataclasses import dataclass
@@ -30,8 +31,15 @@ class Manager:
             channel.sendto(state.encode(), address)
 
     def listener(self) -> socket.socket | None:
-        """Return the socket that the manager opened for us."""
-        return socket.socket(fileno=FIRST_DESCRIPTOR) if self.sockets else None
+        """Return the socket that the manager opened for us; raise OSError for another kind."""
+        if not self.sockets:
+            return None
+        found = socket.socket(fileno=FIRST_DESCRIPTOR)
+        kind = found.family, found.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+        if kind != (socket.AF_UNIX, 1):  # of nobody else the kernel says who it is
+            found.close()
+            raise OSError(errno.EINVAL, "the manager's socket is no listening unix socket")
+        return found
 
 
 def from_environment(environment: Mapping[str, str]) -> Manager:
@@ -41,5 +49,5 @@ def from_environment(environment: Mapping[str, str]) -> Manager:
     return Manager(
         environment.get("NOTIFY_SOCKET"),
         int(microseconds) / 1_000_000 if microseconds.isdigit() else None,
-        int(environment.get("LISTEN_FDS", "0")) if ours else 0,
+        int(given) if ours and (given := environment.get("LISTEN_FDS", "")).isdigit() else 0,
     )

@@ -1,7 +1,14 @@
-"""Who is at the other end of a connection: known from the socket, never from a message."""
+"""Who is at the other end of a connection: known from the socket, never from a message.
+
+The peer is who opened the connection, and its user is whose call it is. Who sends may be another:
+a child that inherited the descriptor. The kernel says so with each part that arrives, and a sender
+inside a sandbox is refused like an opener.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import os
 import select
 import socket
@@ -11,8 +18,11 @@ from typing import Final
 
 from .cgroups import inside_sandbox
 
-SO_PEERPIDFD: Final = 77  # since Linux 6.5
+SO_PASSPIDFD: Final = 76  # since Linux 6.5, as the next two
+SO_PEERPIDFD: Final = 77
+SCM_PIDFD: Final = 4
 _CREDENTIALS: Final = struct.Struct("=iII")
+_DESCRIPTOR: Final = struct.Struct("=i")
 
 
 class PeerRefused(Exception):
@@ -66,6 +76,67 @@ def identify(connection: socket.socket) -> Peer:
     return Peer(pid, uid, pidfd)
 
 
+def name_senders(stream: socket.socket) -> None:
+    """Let the kernel say with everything that arrives who sent it."""
+    stream.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+    with contextlib.suppress(OSError):  # before Linux 6.5 the number has to do
+        stream.setsockopt(socket.SOL_SOCKET, SO_PASSPIDFD, 1)
+
+
+def receive(stream: socket.socket, size: int, peer: Peer) -> bytes:
+    """Read from one sender; raise PeerRefused unless it is the peer, or lives outside as well.
+
+    The peer itself is looked at before each call. Descriptors are not taken, and end it.
+    """
+    room = socket.CMSG_SPACE(_CREDENTIALS.size) + 2 * socket.CMSG_SPACE(_DESCRIPTOR.size)
+    data, said, flags, _ = stream.recvmsg(size, room, socket.MSG_CMSG_CLOEXEC)
+    sender, strange = _read_ancillary(said)
+    try:
+        if strange or flags & socket.MSG_CTRUNC:
+            raise PeerRefused("protocol_violation", "a message brings no descriptors")
+        if data and (sender is None or sender.pid != peer.pid or peer.has_ended()):
+            _check_sender(sender)
+    finally:
+        if sender is not None and sender.pidfd >= 0:
+            sender.close()
+    return data
+
+
+def _read_ancillary(said: list[tuple[int, int, bytes]]) -> tuple[Peer | None, bool]:
+    pid, uid, pidfd, strange = 0, 0, -1, False
+    for level, kind, content in said:
+        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_CREDENTIALS):
+            pid, uid, _ = _CREDENTIALS.unpack(content)
+        elif (level, kind) == (socket.SOL_SOCKET, SCM_PIDFD):
+            (pidfd,) = _DESCRIPTOR.unpack(content)
+        elif (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+            strange = True
+            for (given,) in _DESCRIPTOR.iter_unpack(content):
+                os.close(given)
+    return (Peer(pid, uid, pidfd) if pid > 0 else None), strange
+
+
+def _check_sender(sender: Peer | None) -> None:
+    if sender is None:
+        raise PeerRefused("peer_gone", "the process that sent this is not visible from here")
+    if sender.pidfd >= 0:
+        if _pid_of(sender.pidfd) != sender.pid:
+            raise PeerRefused("peer_gone", "the process that sent this has ended")
+        sender.check()
+        return
+    if identity_method() == "pidfd":
+        raise PeerRefused("peer_gone", "the process that sent this has ended")
+    try:
+        found = Peer(sender.pid, sender.uid, os.pidfd_open(sender.pid))
+    except OSError as error:
+        raise PeerRefused("peer_gone", "the process that sent this has ended") from error
+    try:
+        found.check()
+    finally:
+        found.close()
+
+
+@functools.cache
 def identity_method() -> str:
     """Say how peers are known on this kernel: `pidfd`, or `pid` where it is older than 6.5."""
     one, other = socket.socketpair()

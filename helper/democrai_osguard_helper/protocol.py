@@ -48,9 +48,12 @@ VERSION: Final = 1
 DEFAULT_SOCKET: Final = "/run/democrai-osguard/helper.sock"
 SOCKET_VARIABLE: Final = "DEMOCRAI_OS_HELPER_SOCKET"
 MAX_FRAME: Final = 2 * 1024 * 1024
+PAGE: Final = MAX_FRAME // 2  # a list that is longer than this may go on
 HEADER: Final = 4  # bytes: the length of what follows, most significant first
 LAYERS: Final = ("bpf", "firewall")
 REQUIRE: Final = ("full", "partial", "none")
+MIN_REFRESH: Final = read.MIN_REFRESH
+MAX_REFRESH: Final = read.MAX_REFRESH
 
 
 # Whoever imports this module needs no other for what it sends and gets.
@@ -103,6 +106,8 @@ _LISTING: Final = read.nested(
         "layers": read.items(read.word),
         "populated": read.truth,
         "state": read.word,
+        "follows": read.optional(read.word),
+        "failed_names": read.items(read.prose),
     },
 )
 _LAYER: Final = read.nested(LayerState, {"layer": read.word, "reason": read.prose})
@@ -114,11 +119,12 @@ REQUESTS: Final[Mapping[type[Request], Mapping[str, Parser]]] = {
         "session": read.optional(read.line),
         **_POLICY,
         "require": read.one_of(REQUIRE),
+        "refresh": read.optional(read.refresh),
     },
-    Update: {"sandbox": read.sandbox, **_POLICY},
+    Update: {"sandbox": read.sandbox, **_POLICY, "follows": read.optional(read.word)},
     Revoke: {"sandbox": read.sandbox, **_POLICY},
     Release: {"sandbox": read.sandbox},
-    List: {},
+    List: {"after": read.optional(read.sandbox)},
     Show: {"sandbox": read.sandbox},
     Status: {},
     Events: {},
@@ -142,10 +148,12 @@ REPLIES: Final[Mapping[type[Reply], Mapping[str, Parser]]] = {
         "sandboxes": read.count,
         "resolver": read.prose,
         "repairs": read.count,
+        "listeners": read.count,
     },
     Listening: {},
     Denial: {
         "sandbox": read.sandbox,
+        "uid": read.count,
         "subject": _SUBJECT,
         "session": read.optional(read.line),
         "address": read.word,
@@ -157,6 +165,8 @@ REPLIES: Final[Mapping[type[Reply], Mapping[str, Parser]]] = {
     Notice: {"sandbox": read.optional(read.sandbox), "code": read.word, "text": read.prose},
     Refused: {"code": read.word, "text": read.prose},
 }
+# What may be left out, because earlier clients do.
+_EARLIER: Final[Mapping[str, Mapping[str, object]]] = {List.CALL: {"after": None}}
 _REQUEST_ROWS: Final[Mapping[str, tuple[Callable[..., Request], _Fields]]] = {
     message.CALL: (message, row) for message, row in REQUESTS.items()
 }
@@ -194,6 +204,11 @@ def frame(message: Request | Reply) -> bytes:
     return len(payload).to_bytes(HEADER, "big") + payload
 
 
+def goes_on(page: Listed) -> bool:
+    """Tell whether a list is to be asked for again, after its last sandbox."""
+    return len(dump(page)) > PAGE
+
+
 def frame_length(header: bytes) -> int:
     """Read the length in front of a message; raise ProtocolViolation where it is out of bounds."""
     length = int.from_bytes(header, "big")
@@ -205,6 +220,7 @@ def frame_length(header: bytes) -> int:
 def _parse(payload: bytes, table: Mapping[str, tuple[Callable[..., M], _Fields]]) -> M:
     document = read.document(payload)
     call = document.pop("call", None)
+    document = {**_EARLIER.get(str(call), {}), **document}
     row = table.get(call) if isinstance(call, str) else None
     if row is None:
         raise ProtocolViolation(f"call: {str(call)[:40]!r} is not a call")

@@ -13,7 +13,9 @@ from .protocol import Subject
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-VERSION: Final = 2
+VERSION: Final = 3
+MAX_POLICY: Final = 2 * read.MAX_ENDPOINTS  # endpoints, and what the names stand for
+_EARLIER: Final = 2  # without what came since: sandboxes outlive an upgrade
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +41,8 @@ class Record:
     since: int  # seconds of the epoch
     released: bool = False
     changed_from: Asked | None = None  # None while the policy is still the first one
+    refresh: int | None = None  # seconds until its names are looked up again
+    follows: str | None = None  # whose decisions changed it
 
     def asked(self) -> Asked:
         """Return what the sandbox was made with."""
@@ -47,6 +51,11 @@ class Record:
     def policy(self) -> tuple[Endpoint, ...]:
         """Return everything that is open."""
         return (*self.endpoints, *self.addresses)
+
+    @property
+    def weight(self) -> int:
+        """How much of the daemon it takes, in endpoints."""
+        return len(self.endpoints) + len(self.addresses) + len(self.names)
 
     def with_policy(
         self,
@@ -59,8 +68,9 @@ class Record:
             self, endpoints=tuple(endpoints), names=tuple(names), addresses=tuple(addresses)
         )
         first = self.asked()
-        same = first == Asked(changed.endpoints, changed.names)
-        return replace(changed, changed_from=None if same else first)
+        if first == Asked(changed.endpoints, changed.names):
+            return replace(changed, changed_from=None, follows=None)
+        return replace(changed, changed_from=first)
 
 
 def dump(record: Record) -> bytes:
@@ -78,6 +88,8 @@ def dump(record: Record) -> bytes:
         "since": record.since,
         "released": record.released,
         "changed_from": _plain_asked(record.changed_from),
+        "refresh": record.refresh,
+        "follows": record.follows,
     }
     return json.dumps(document, separators=(",", ":")).encode()
 
@@ -91,18 +103,23 @@ _PARSERS: Final[Mapping[str, read.Parser]] = {
     "session": read.optional(read.line),
     "endpoints": read.endpoints,
     "names": read.names,
-    "addresses": read.endpoints,
+    "addresses": read.addresses,
     "since": read.count,
     "released": read.truth,
     "changed_from": read.optional(
         read.nested(Asked, {"endpoints": read.endpoints, "names": read.names})
     ),
+    "refresh": read.optional(read.refresh),
+    "follows": read.optional(read.word),
 }
 
 
 def parse(payload: bytes) -> Record:
     """Read a record; raise ProtocolViolation when it is damaged or of another version."""
-    found = read.member_parsers(read.document(payload), _PARSERS, at="record")
+    document = read.document(payload)
+    if document.get("version") == _EARLIER:
+        document |= {"version": VERSION, "refresh": None, "follows": None}
+    found = read.member_parsers(document, _PARSERS, at="record")
     if found.pop("version") != VERSION:
         raise read.ProtocolViolation("record: of another version")
     return Record(**found)

@@ -29,9 +29,11 @@ HOSTS_TTL: Final = 60
 TRY_SECONDS: Final = 1.5
 TRIES: Final = 2
 MAX_SERVERS: Final = 3
-WORKERS: Final = 16  # names asked for at once: a slow one does not hold up the others
+WORKERS: Final = 48  # names asked for at once: a slow one does not hold up the others
+NAME_SECONDS: Final = 5.0  # for one name: nobody waits longer
 MAX_LINE: Final = 64 * 1024
 NOBODY: Final = 65534
+_WHICH: Final = {dns.A: "IPv4", dns.AAAA: "IPv6"}
 _FILE_LIMIT: Final = 1024 * 1024
 
 
@@ -64,24 +66,38 @@ def from_hosts(text: str, name: str) -> list[tuple[Network, int]]:
 def resolve(name: str, asked: Iterable[Network], port: int) -> dict[str, object]:
     """Ask for every address of a name, both families."""
     found = from_hosts(_read(HOSTS), name)
-    errors: list[str] = []
+    errors: list[tuple[str, str]] = []  # which addresses, and why there are none
     if not found:
+        order, until = list(asked), time.monotonic() + NAME_SECONDS
         for kind in (dns.A, dns.AAAA):
-            response = _ask_all(name, kind, tuple(asked), port)
+            response = _ask_all(name, kind, order, port, until)
             found += response.addresses
-            errors += [response.error] if response.error else []
-    error = "" if found else (errors or ["no address"])[0]
+            errors += [(_WHICH[kind], response.error)] if response.error else []
+    error = _error(errors, found_any=bool(found))
     return {"name": name, "error": error, "addresses": [[str(a), ttl] for a, ttl in found]}
 
 
-def _ask_all(name: str, kind: int, asked: tuple[Network, ...], port: int) -> dns.Response:
+def _error(errors: list[tuple[str, str]], *, found_any: bool) -> str:
+    """Say what failed; of a name with addresses, for which of them nobody could say anything."""
+    if not found_any:
+        return errors[0][1] if errors else "no address"
+    failed = [f"{which} addresses: {why}" for which, why in errors if why != dns.ERRORS[3]]
+    return "; ".join(failed)
+
+
+def _ask_all(name: str, kind: int, order: list[Network], port: int, until: float) -> dns.Response:
+    """Ask one server after the other; who does not answer is the last to be asked again."""
     last = dns.Response((), "no name server answered", truncated=False)
     for _ in range(TRIES):
-        for server in asked:
+        for server in tuple(order):
+            if time.monotonic() > until:
+                return last
             try:
                 response = _ask(name, kind, server, port)
             except (OSError, dns.BadAnswer) as error:
                 last = dns.Response((), f"{server}: {error}", truncated=False)
+                order.remove(server)
+                order.append(server)
                 continue
             if response.error in {"", dns.ERRORS[3]}:
                 return response
@@ -119,11 +135,26 @@ def _over_udp(
 
 
 def _over_tcp(packet: bytes, server: Network, port: int) -> bytes:
+    deadline = time.monotonic() + TRY_SECONDS
     with socket.create_connection((str(server), port), timeout=TRY_SECONDS) as conversation:
         conversation.sendall(len(packet).to_bytes(2, "big") + packet)
-        with conversation.makefile("rb") as stream:
-            size = int.from_bytes(stream.read(2), "big")
-            return stream.read(size)
+        size = int.from_bytes(_exactly(conversation, 2, deadline), "big")
+        return _exactly(conversation, size, deadline)
+
+
+def _exactly(conversation: socket.socket, size: int, deadline: float) -> bytes:
+    """Read so much in time: a server that sends a byte now and then would keep us for hours."""
+    data = b""
+    while len(data) < size:
+        left = deadline - time.monotonic()
+        if left <= 0:
+            raise TimeoutError("no answer")
+        conversation.settimeout(left)
+        part = conversation.recv(size - len(data))
+        if not part:
+            raise dns.BadAnswer("cut short")
+        data += part
+    return data
 
 
 def _read(path: str) -> str:
@@ -152,7 +183,10 @@ def run(port: int = 53) -> None:
 
     def answer(name: str) -> None:
         asked = servers(_read(RESOLV))
-        found = resolve(name, asked, port)
+        try:
+            found = resolve(name, asked, port)
+        except Exception as error:  # noqa: BLE001 - a name without an answer would wait for ever
+            found = {"name": name, "error": f"not looked up: {error!r}"[:200], "addresses": []}
         reply = {"resolvers": [str(server) for server in asked], **found}
         with writing:
             conversation.sendall(json.dumps(reply).encode() + b"\n")

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import socket
 import subprocess
 import sys
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from . import fields as read
 from .endpoints import EndpointError, parse_name, parse_network
 from .loop import READ
 from .names import MAX_ADDRESSES, Answer
+from .turns import Asker, Shares, Turns
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
     from .endpoints import Network
     from .loop import Loop
@@ -24,12 +27,24 @@ if TYPE_CHECKING:
 
 MAX_LINE: Final = 64 * 1024
 PATIENCE: Final = 6.0  # seconds until a name counts as failed
+# Together as many as the resolver asks for at once.
+CALLS: Final = Shares(all=32, of_user=16, of_asker=8, waiting=2048)
+ROUNDS: Final = Shares(all=16, of_user=8, of_asker=4, waiting=65536)
 _START: Final = (
     "import sys; sys.path.insert(0, {!r}); "
     "from democrai_osguard_helper import resolver; resolver.run()"
 )
 _HERE: Final = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _FIELDS: Final = {"name", "error", "addresses", "resolvers"}
+
+
+@dataclass(slots=True)
+class _Wait:
+    """Somebody who goes on when each of these names is answered."""
+
+    asker: Asker
+    names: set[str]
+    then: Callable[[], None]
 
 
 class Resolving:
@@ -46,29 +61,30 @@ class Resolving:
         self._open = start
         self._conversation: socket.socket | None = None
         self._process: subprocess.Popen[bytes] | None = None
-        self._pending: dict[str, list[Callable[[], None]]] = {}
+        self._numbers = itertools.count()
+        self._waits: dict[Asker, _Wait] = {}
+        self._calls = Turns(CALLS)
+        self._rounds = Turns(ROUNDS)
+        self._asked: dict[str, Turns] = {}  # of the resolver, and not answered yet
         self._buffer = b""
         self.state = "idle"
 
-    def ask(self, names: Iterable[str], then: Callable[[], None]) -> None:
+    def ask(self, uid: int, names: Iterable[str], then: Callable[[], None]) -> None:
         """Ask for names; call `then` when each has an answer or has waited long enough."""
-        names = tuple(names)
-        left = set(names)
-
-        def one_less(name: str) -> None:
-            if name in left:
-                left.discard(name)
-                if not left:
-                    then()
-
-        if not names:
+        wait = _Wait(Asker(uid, next(self._numbers)), set(names), then)
+        if not wait.names:
             then()
             return
-        fresh = [name for name in names if name not in self._pending]
-        for name in names:
-            self._pending.setdefault(name, []).append(lambda name=name: one_less(name))  # type: ignore[misc]
-        self._loop.later(PATIENCE, lambda: self._give_up(names))
-        self._send(fresh)
+        self._waits[wait.asker] = wait
+        late = self._calls.want(wait.asker, sorted(wait.names))
+        self._loop.later(PATIENCE, lambda: self._give_up(wait, wait.names, "no answer in time"))
+        self._give_up(wait, late, "too many names wait to be asked for")
+        self._fill()
+
+    def refresh(self, due: Mapping[Asker, Iterable[str]]) -> None:
+        """Ask for the names of running sandboxes that are due, and for no others any more."""
+        self._rounds.replace(due)
+        self._fill()
 
     def close(self) -> None:
         """End the resolver."""
@@ -81,14 +97,26 @@ class Resolving:
             self._process.wait()
             self._process = None
 
-    def _send(self, names: list[str]) -> None:
-        if not names:
-            return
+    def _fill(self) -> None:
+        """Hand out the places that are free: to calls first, which somebody waits for."""
+        for turns in (self._calls, self._rounds):
+            while name := turns.take(lambda name, turns=turns: self._is_wanted(name, turns)):  # type: ignore[misc]
+                self._asked[name] = turns
+                self._send(name)
+
+    def _is_wanted(self, name: str, turns: Turns) -> bool:
+        waited_for = turns is self._rounds or self._is_waited_for(name)
+        return waited_for and name not in self._asked
+
+    def _is_waited_for(self, name: str) -> bool:
+        return any(name in wait.names for wait in self._waits.values())
+
+    def _send(self, name: str) -> None:
         try:
             if self._conversation is None:
                 self._start()
             assert self._conversation is not None  # noqa: S101 - `_start` sets it or raises
-            self._conversation.sendall(json.dumps(names).encode() + b"\n")
+            self._conversation.sendall(json.dumps([name]).encode() + b"\n")
         except OSError as error:
             self._lost(f"cannot reach the resolver: {error.strerror}")
 
@@ -123,23 +151,42 @@ class Resolving:
             return
         self._heard(answer, resolvers)
         self._done(answer.name)
+        self._fill()
 
     def _done(self, name: str) -> None:
-        for callback in self._pending.pop(name, ()):
-            callback()
+        turns = self._asked.pop(name, None)
+        if turns is not None:
+            turns.done(name)
+        for wait in list(self._waits.values()):
+            self._settle(wait, (name,))
 
-    def _give_up(self, names: Iterable[str]) -> None:
+    def _settle(self, wait: _Wait, names: Iterable[str]) -> None:
+        """Let an asker go on when none of its names is left."""
+        wait.names.difference_update(names)
+        if not wait.names and self._waits.pop(wait.asker, None) is not None:
+            self._calls.forget(wait.asker)
+            wait.then()
+
+    def _give_up(self, wait: _Wait, names: Iterable[str], why: str) -> None:
+        names = tuple(names)
+        wait.names.difference_update(names)
         for name in names:
-            if name in self._pending:
-                self._heard(Answer(name, (), "no answer in time"), ())
-                self._done(name)
+            if not self._is_waited_for(name):  # else it may still be answered in time
+                self._heard(Answer(name, (), why), ())
+        self._settle(wait, ())
 
     def _lost(self, why: str) -> None:
         self.state = why
         self.close()
-        for name in list(self._pending):
+        asked, self._asked = list(self._asked), {}
+        self._calls.all_done()
+        self._rounds.all_done()
+        self._rounds.replace({})  # the next round tries again
+        for name in asked:
             self._heard(Answer(name, (), why), ())
             self._done(name)
+        for wait in list(self._waits.values()):
+            self._give_up(wait, wait.names, why)
 
 
 def spawn() -> Started:

@@ -8,24 +8,22 @@ from __future__ import annotations
 from collections import Counter, deque
 from typing import TYPE_CHECKING, Final
 
-from . import protocol
+from . import crowd, protocol
 from .desk import CALLS, Desk, Then
 from .loop import READ, WRITE, Loop
-from .peers import Peer, PeerRefused, identify
+from .peers import Peer, PeerRefused, identify, name_senders, receive
 from .protocol import Notice, ProtocolViolation, Refused
 
 if TYPE_CHECKING:
     import socket
     from collections.abc import Callable
 
-MAX_CLIENTS: Final = 256
-MAX_CLIENTS_PER_USER: Final = 128
 FRAME_SECONDS: Final = 10.0  # from the first byte of a frame to its last
 IDLE_SECONDS: Final = 60.0
-MAX_BUFFERED: Final = 32 * 1024 * 1024  # of all clients together
-MAX_QUEUED: Final = 1024 * 1024  # bytes that wait for one listener of events
-MAX_BACKLOG: Final = 256  # events that nobody has heard yet
-_CHUNK: Final = 64 * 1024
+MAX_QUEUED: Final = 256 * 1024  # bytes that wait for one listener of events
+MAX_BACKLOG: Final = 256  # events of one user that nobody has heard yet
+MAX_UNHEARD: Final = 64  # users of whom some are kept
+_CHUNK: Final = crowd.SMALL
 
 
 class Connection:
@@ -55,6 +53,17 @@ class Connection:
             return False
         return now - self._since > (FRAME_SECONDS if self._incoming else IDLE_SECONDS)
 
+    def may_hear(self, owner: int | None) -> bool:
+        """Tell whether the client listens to events of this user; hang up if it may no more."""
+        if not self.is_listening or not _may_hear(self.peer.uid, owner):
+            return False
+        try:
+            self.peer.check()  # it may have been confined since it began to listen
+        except PeerRefused:
+            self.close()
+            return False
+        return True
+
     def send(self, reply: protocol.Reply) -> None:
         """Queue a message; a listener that does not read loses events, and is told how many."""
         if self.is_listening and len(self._outgoing) > MAX_QUEUED:
@@ -80,13 +89,17 @@ class Connection:
     def _ready(self, events: int) -> None:
         if events & WRITE:
             self._flush()
+            self._go_on()
         if events & READ and self._stream.fileno() >= 0:
             self._read()
 
     def _read(self) -> None:
         try:
-            data = self._stream.recv(_CHUNK)
+            data = receive(self._stream, _CHUNK, self.peer)
         except BlockingIOError:
+            return
+        except PeerRefused as error:
+            self._end_with(Refused(error.code, str(error)[:400]))
             return
         except OSError:
             data = b""
@@ -96,14 +109,21 @@ class Connection:
         if not self._incoming:
             self._since = self._server.loop.now()
         self._incoming += data
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """Answer what has arrived, unless the client has yet to read an answer."""
         try:
-            self._frames()
+            if self._incoming and self._stream.fileno() >= 0:
+                self._frames()
         except ProtocolViolation as error:
             self._end_with(Refused("protocol_violation", str(error)[:400]))
 
     def _frames(self) -> None:
-        self._server.check_buffered()
-        while len(self._incoming) >= protocol.HEADER:
+        if not self._server.may_wait(self):
+            self._end_with(Refused("busy", "too much is waiting to be read: try again later"))
+            return
+        while len(self._incoming) >= protocol.HEADER and not self._outgoing:
             if self._busy:
                 raise ProtocolViolation("a second call before the first was answered")
             size = protocol.frame_length(bytes(self._incoming[: protocol.HEADER]))
@@ -146,7 +166,9 @@ class Connection:
             while self._outgoing:
                 del self._outgoing[: self._stream.send(self._outgoing)]
         except BlockingIOError:
-            self._server.loop.watch(self._stream.fileno(), READ | WRITE, self._ready)
+            # Who does not read its answers is not heard: they would pile up here.
+            events = READ | WRITE if self.is_listening else WRITE
+            self._server.loop.watch(self._stream.fileno(), events, self._ready)
             return
         except OSError:
             self.close()
@@ -171,9 +193,10 @@ class Server:
         self._greet = greet
         self._listener = listener
         self._clients: set[Connection] = set()
-        self._unheard: deque[tuple[int | None, protocol.Reply]] = deque(maxlen=MAX_BACKLOG)
+        self._unheard: dict[int | None, deque[protocol.Reply]] = {}  # by whose they are
         self.desk = connect(self)
         listener.settimeout(0)
+        name_senders(listener)  # so that it holds for a connection from its first byte
         loop.watch(listener.fileno(), READ, lambda _events: self._accept())
         loop.every(1.0, self._drop_late)
 
@@ -181,26 +204,30 @@ class Server:
         """Send an event to those who may know; keep a few for a listener that comes later."""
         heard = False
         for client in list(self._clients):
-            if client.is_listening and _may_hear(client.peer.uid, uid):
+            if client.may_hear(uid):
                 client.send(message)
                 heard = True
-        if not heard:
-            self._unheard.append((uid, message))
+        if not heard:  # nobody's flood pushes out what others are to hear
+            self._unheard.setdefault(uid, deque(maxlen=MAX_BACKLOG)).append(message)
+        if len(self._unheard) > MAX_UNHEARD:
+            del self._unheard[next(iter(self._unheard))]
 
     def replay(self, client: Connection) -> None:
         """Send a new listener what nobody has heard yet."""
-        kept = list(self._unheard)
-        self._unheard.clear()
-        for uid, message in kept:
-            if _may_hear(client.peer.uid, uid):
+        for uid in [uid for uid in self._unheard if _may_hear(client.peer.uid, uid)]:
+            for message in self._unheard.pop(uid):
                 client.send(message)
-            else:
-                self._unheard.append((uid, message))
 
-    def check_buffered(self) -> None:
-        """Raise ProtocolViolation when all clients together hold too much."""
-        if sum(client.buffered for client in self._clients) > MAX_BUFFERED:
-            raise ProtocolViolation("too much is waiting to be read: try again later")
+    def listeners(self, uid: int) -> int:
+        """Return how many connections of a user listen to events."""
+        return sum(client.is_listening and client.peer.uid == uid for client in self._clients)
+
+    def may_wait(self, client: Connection) -> bool:
+        """Tell whether what a client left unfinished may wait here."""
+        buffered = Counter[int]()
+        for each in self._clients:
+            buffered[each.peer.uid] += each.buffered
+        return crowd.may_wait(client.buffered, client.peer.uid, buffered)
 
     def forget(self, client: Connection) -> None:
         """Let a client go."""
@@ -221,12 +248,12 @@ class Server:
         self._greet()
         stream.settimeout(0)
         try:
+            name_senders(stream)
             peer = identify(stream)
         except PeerRefused as error:
             _turn_away(stream, Refused(error.code, str(error)[:400]))
             return
-        users = Counter(client.peer.uid for client in self._clients)
-        if len(self._clients) >= MAX_CLIENTS or users[peer.uid] >= MAX_CLIENTS_PER_USER:
+        if not crowd.has_place(peer.uid, Counter(each.peer.uid for each in self._clients)):
             peer.close()
             _turn_away(stream, Refused("busy", "too many connections: try again later"))
             return

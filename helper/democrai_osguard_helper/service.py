@@ -2,46 +2,39 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from . import resolving
-from .boxes import Boxes
-from .bpf_layer import BpfLayer
 from .cgroups import Tree
 from .commands import Commands
 from .desk import Desk
-from .endpoints import Endpoint, parse_network
-from .firewall_layer import FirewallLayer
+from .diary import Diary
 from .firewall_plan import Names
 from .journal import Journal
 from .keeper import Keeper, no_checkpoint
 from .layers import LayerFailed
+from .lineup import Lineup
 from .loop import Loop
 from .names import NameBook
 from .probes import Probe
-from .protocol import LAYERS
+from .protocol import LAYERS, Notice
 from .refreshing import Refreshing
 from .ruleset_news import RulesetNews
 from .server import Server
-from .upkeep import Upkeep
+from .upkeep import WATCH_SECONDS, Upkeep, pause_after
 from .warming import Warmer
 
 if TYPE_CHECKING:
     import socket
     from collections.abc import Callable
 
-    from .layers import Layer
+    from .protocol import Reply
 
-WATCH_SECONDS: Final = 1.0
-WATCH_SHARE: Final = 20  # of the time is for others
 COLLECT_SECONDS: Final = 1.0
 REPORT_SECONDS: Final = 0.5
-LOOPBACK: Final = (
-    Endpoint(parse_network("127.0.0.0/8"), None, "tcp"),
-    Endpoint(parse_network("::1"), None, "tcp"),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,35 +56,52 @@ class Service:
     def __init__(
         self,
         settings: Settings,
-        listener: socket.socket,
+        listen: Callable[[], socket.socket],
         checkpoint: Callable[[str], None] = no_checkpoint,
     ) -> None:
         self.loop = Loop()
+        self.diary = Diary(self.loop.now)
         self._settings = settings
         self._journal = Journal(f"{settings.state}/{settings.instance}")
         self._tree = Tree(settings.mount, settings.instance)
         self._tree.create()
         self._claim = self._tree.claim()  # before anything in it is touched
+        listener = self._listened(listen)  # and not before: another helper may be listening there
         self._probe = Probe()
-        self._names = Names(settings.instance, self._tree.name)
-        self.reasons: dict[str, str] = {}
         self._commands = Commands()
-        layers = self._choose()
+        names = Names(settings.instance, self._tree.name)
+        self._lineup = Lineup(self._tree, self._probe, names, settings.layers, self._commands)
+        layers = self._lineup.choose()
         self.keeper = Keeper(self._tree, layers, self._probe, self._journal, checkpoint)
         self.keeper.boxes.target = settings.ready_boxes
         self._news: RulesetNews | None = None
+        self.changed: Callable[[], None] = lambda: None  # called when a layer joined
         self._warmer = Warmer(self._tree)
         self.server = Server(self.loop, listener, self._desk, self._warmer.nudge)
+
+    def _listened(self, listen: Callable[[], socket.socket]) -> socket.socket:
+        try:
+            return listen()
+        except OSError:
+            with contextlib.suppress(OSError):  # sandboxes of an earlier daemon are in it
+                self._tree.remove()
+            raise
 
     def start(self) -> None:
         """Adopt what is there, then begin the regular work."""
         self._upkeep.start()
+        self._lineup.withdraw_programs([box for box, _ in self.keeper.policies()])
         self.loop.every(COLLECT_SECONDS, self._upkeep.collect)
         self.loop.later(WATCH_SECONDS, self._watch)
         self.loop.every(REPORT_SECONDS, self._upkeep.report)
         self._hear_of_changes()
-        self.loop.every(1.0, lambda: self._resolving.ask(self._refreshing.due(), lambda: None))
+        self.loop.later(self._lineup.pause, self._try_again)
+        self.loop.every(1.0, lambda: self._resolving.refresh(self._refreshing.due()))
         self._refill()
+
+    def summary(self) -> str:
+        """Say in one line which layers are missing."""
+        return "; ".join(filter(None, self._lineup.reasons.values())) or "every layer holds"
 
     def stop(self) -> None:
         """Leave what holds sandboxes; where there are none, leave nothing.
@@ -114,7 +124,7 @@ class Service:
 
     def _tidy_up(self) -> None:
         self.keeper.boxes.empty()
-        self._upkeep.collect()
+        self._upkeep.collect(None)  # nobody has to be served any more
         if not self.keeper.records:
             for layer in self.keeper.layers:
                 layer.remove()
@@ -123,54 +133,43 @@ class Service:
     def _desk(self, server: Server) -> Desk:
         settings = self._settings
         book = NameBook(self.loop.now, settings.refresh_seconds)
-        self._refreshing = Refreshing(self.keeper, book, server.publish)
+
+        def publish(uid: int | None, message: Reply) -> None:
+            if isinstance(message, Notice):
+                self.diary.say(_words(message))
+            server.publish(uid, message)
+
+        self._refreshing = Refreshing(self.keeper, book, publish)
         path = settings.resolver_socket
         start = (lambda: resolving.dial(path)) if path else resolving.spawn
         self._resolving = resolving.Resolving(self.loop, self._refreshing.heard, start)
-        self._upkeep = Upkeep(self.keeper, self._tree, self._journal, server.publish, book.name_of)
+        self._upkeep = Upkeep(self.keeper, self._tree, self._journal, publish, book.name_of)
+        parts = self.keeper, self._upkeep, book, self._resolving
         return Desk(
-            settings.instance, self.keeper, self._upkeep, book, self._resolving, self.reasons
+            settings.instance, *parts, self._lineup.reasons, server.listeners, self.diary.say
         )
-
-    def _choose(self) -> list[Layer]:
-        """Try each layer alone on a box of its own; the order is that in which boxes are closed.
-
-        The firewall comes first: once programs are attached they answer for it.
-        """
-        control = self._probe.control()
-        bpf = BpfLayer()
-        self.reasons["bpf"] = control or self._trial(bpf)
-        programs_hold = not self.reasons["bpf"]
-        # Which loopback listener is the sandbox's own only the programs can tell.
-        passes = LOOPBACK if programs_hold else ()
-        firewall = FirewallLayer(
-            self._names, passes=passes, report=not programs_hold, runner=self._commands
-        )
-        self.reasons["firewall"] = control or self._trial(firewall)
-        return [layer for layer in (firewall, bpf) if not self.reasons[layer.name]]
-
-    def _trial(self, layer: Layer) -> str:
-        if layer.name not in self._settings.layers:
-            return f"{layer.name}: switched off by the operator"
-        if layer.reason():
-            return layer.reason()
-        trial = Boxes(self._tree, (layer,), self._probe, no_checkpoint)
-        try:
-            trial.refill()
-            trial.empty()
-        except (LayerFailed, OSError) as error:
-            return str(error)
-        return ""
 
     def _watch(self) -> None:
         """Look for drift; where that takes long, because there is much, less often."""
         begun = self.loop.now()
         self._upkeep.tick()
-        spent = self.loop.now() - begun
-        self.loop.later(max(WATCH_SECONDS, spent * WATCH_SHARE), self._watch)
+        self.loop.later(pause_after(self.loop.now() - begun), self._watch)
+
+    def _try_again(self) -> None:
+        """Try the layers that failed again, until none is missing."""
+        if not self._lineup.is_wanting():
+            return
+        for name in self._lineup.try_again(self.keeper):
+            self._upkeep.welcome(name)
+            self._hear_of_changes()
+            self.changed()
+        self.loop.later(self._lineup.pause, self._try_again)
 
     def _hear_of_changes(self) -> None:
         """Be told of changes where rules hold alone: there a flush is an open door."""
+        if self._news is not None:
+            self._news.close()
+            self._news = None
         if [layer.name for layer in self.keeper.layers] != ["firewall"]:
             return
         (firewall,) = self.keeper.layers
@@ -183,7 +182,8 @@ class Service:
         pause = 0.02
         try:
             self._prepare()
-        except LayerFailed:
+        except LayerFailed as error:
+            self.diary.say(f"no box could be made: {error}")
             pause = 1.0  # whoever asks for a sandbox meanwhile is told the reason
         self.loop.later(pause, self._refill)
 
@@ -191,5 +191,10 @@ class Service:
         """Do beforehand what the next peer would have to wait for."""
         if self.keeper.boxes.is_short():
             self.keeper.boxes.refill()
-        if not self.reasons["firewall"]:
+        if not self._lineup.reasons["firewall"]:
             self._commands.prepare()
+
+
+def _words(notice: Notice) -> str:
+    where = f"sandbox {notice.sandbox}: " if notice.sandbox else ""
+    return f"{where}{notice.code}: {notice.text}"

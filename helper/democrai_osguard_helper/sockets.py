@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _SOCK_DIAG: Final = 4
+_NAMESPACE: Final = 71  # SO_NETNS_COOKIE
 _BY_FAMILY, _DESTROY = 20, 21
 _REQUEST, _ACK, _DUMP = 0x1, 0x4, 0x300
 _ERROR, _DONE = 2, 3
@@ -86,6 +87,12 @@ def destroy(item: Open) -> bool:
     if code in {0, -errno.ENOENT}:
         return code == 0
     raise OSError(-code, os.strerror(-code), "sock_destroy")
+
+
+def namespace() -> int:
+    """Return the kernel's number for the network namespace that we are in."""
+    with _netlink() as any_socket:
+        return int.from_bytes(any_socket.getsockopt(socket.SOL_SOCKET, _NAMESPACE, 8), "little")
 
 
 def _netlink() -> socket.socket:

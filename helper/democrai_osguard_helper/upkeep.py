@@ -5,6 +5,9 @@ What cannot be repaired is frozen, and ended when it stays so.
 
 from __future__ import annotations
 
+import math
+import random
+from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from .journal import JournalFailed
@@ -12,7 +15,7 @@ from .layers import LayerFailed
 from .protocol import Denial, Notice
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from .cgroups import Box, Tree
     from .journal import Journal
@@ -23,8 +26,21 @@ if TYPE_CHECKING:
 
 MAX_FAILED_REPAIRS: Final = 3
 LOOKS: Final = 2
+MAX_COLLECTED: Final = 64  # in one round: others want to be served too
+MAX_REPORTED: Final = 256  # refusals of one user in one round, but for those of the last sandbox
+WATCH_SECONDS: Final = 1.0
+WATCH_SHARE: Final = 20  # of the time is for others
+WATCH_AT_MOST: Final = 30.0  # between two looks, unless one look takes longer than that
 # The launcher tries this before each command; TCP to it goes nowhere, so nobody need be asked.
 _TRIAL: Final = ("255.255.255.255", "tcp")
+
+
+def pause_after(spent: float) -> float:
+    """Return how long to wait after a look or a repair that took so many seconds.
+
+    What takes long is done less often; but what somebody flushed is not left for minutes.
+    """
+    return max(WATCH_SECONDS, min(spent * WATCH_SHARE, max(WATCH_AT_MOST, spent)))
 
 
 class Upkeep:
@@ -56,7 +72,8 @@ class Upkeep:
                 self._keeper.records[name] = record
             else:
                 self._journal.forget(name)
-        for layer in self._keeper.layers:
+        # The programs first: with them beside it, the firewall leaves loopback to them.
+        for layer in reversed(self._keeper.layers):
             layer.adopt(self._keeper.policies())
             self._keeper.checkpoint(f"{layer.name} adopted")
         self._remove_strangers()
@@ -66,6 +83,7 @@ class Upkeep:
         for layer in self._keeper.layers:
             self.check(layer)
         self._retry_suspended()
+        self._look_for_strangers()
 
     def check(self, layer: Layer) -> None:
         """Repair a layer that lost something; freeze what it cannot hold again."""
@@ -86,35 +104,54 @@ class Upkeep:
         else:
             self._suspend_all(layer)
 
-    def collect(self) -> None:
-        """Remove the sandboxes that nobody is in any more."""
+    def welcome(self, layer: str) -> None:
+        """Tell that a layer holds which was missing."""
+        self._notice(None, "layer_joined", f"the {layer} layer holds now")
+
+    def collect(self, most: int | None = MAX_COLLECTED) -> None:
+        """Remove the sandboxes that nobody is in any more; what they were refused is told first."""
         try:
-            self._keeper.collect()
+            empty = self._keeper.empty(most)
+            self._report_all(empty)
+            self._keeper.collect(empty)
         except (LayerFailed, JournalFailed, OSError) as error:
             self._notice(None, "collect_failed", str(error))
 
     def report(self) -> None:
-        """Publish what was refused since the last time."""
-        records = self._keeper.records
-        boxes = [self._keeper.box(record) for record in records.values()]
-        for layer in self._keeper.layers:
-            for name, attempts in self._attempts(layer, boxes).items():
-                self._keeper.refusals[name] += sum(attempt.count for attempt in attempts)
-                for attempt in attempts:
-                    if (attempt.address, attempt.protocol) == _TRIAL:
-                        continue
-                    self._publish(records[name].uid, self._denial(records[name], attempt))
+        """Publish what was refused since the last time, so much of each user at most.
 
-    def _attempts(self, layer: Layer, boxes: list[Box]) -> Mapping[str, tuple[Attempt, ...]]:
+        The rest waits where it was counted, so that a user whose sandboxes try everything at once
+        does not keep the daemon from others.
+        """
+        order = list(self._keeper.records.values())
+        random.shuffle(order)  # else the same ones would be left over each time
+        self._report_all(order, MAX_REPORTED)
+
+    def _report_all(self, order: Sequence[Record], most: float = math.inf) -> None:
+        records, told = {each.name: each for each in order}, Counter[int]()
+        for layer in self._keeper.layers:
+            boxes = (self._keeper.box(each) for each in order if told[each.uid] < most)
+            for name, attempts in self._attempts(layer, boxes):
+                told[records[name].uid] += len(attempts)
+                self._report(records[name], attempts)
+
+    def _report(self, record: Record, attempts: tuple[Attempt, ...]) -> None:
+        self._keeper.refusals[record.name] += sum(attempt.count for attempt in attempts)
+        for attempt in attempts:
+            if (attempt.address, attempt.protocol) != _TRIAL:
+                self._publish(record.uid, self._denial(record, attempt))
+
+    def _attempts(
+        self, layer: Layer, boxes: Iterable[Box]
+    ) -> Iterator[tuple[str, tuple[Attempt, ...]]]:
         try:
-            return layer.attempts(boxes)
+            yield from layer.attempts(boxes)
         except (LayerFailed, OSError) as error:
             self._notice(None, "report_failed", str(error))
-            return {}
 
     def _denial(self, record: Record, attempt: Attempt) -> Denial:
         return Denial(
-            *(record.name, record.subject, record.session),
+            *(record.name, record.uid, record.subject, record.session),
             *(attempt.address, attempt.port, attempt.protocol),
             self._name_of(attempt.address),
             attempt.count,
@@ -158,17 +195,29 @@ class Upkeep:
         else:
             self._keeper.suspended[record.name] = failures + 1
 
+    def _look_for_strangers(self) -> None:
+        """End what root put into a folder of our tree: no layer knows it."""
+        try:
+            if self._strangers():
+                self._remove_strangers()
+        except (LayerFailed, OSError) as error:
+            self._notice(None, "stranger", str(error))
+
     def _remove_strangers(self) -> None:
         """Remove boxes that no record tells of: no peer was moved into one before its record."""
-        known = {box.name for box, _ in self._keeper.policies()}
-        for box in self._tree.boxes():
-            if box.name not in known:
-                self._end(box, "stranger")
+        for box in self._strangers():
+            self._end(box, "stranger")
         for layer in self._keeper.layers:
-            layer.collect(frozenset(known))
-        for box in self._tree.boxes():
-            if box.name not in known:
-                box.remove()
+            layer.collect(self._known())
+        for box in self._strangers():
+            box.remove()
+
+    def _strangers(self) -> list[Box]:
+        known = self._known()
+        return [box for box in self._tree.boxes() if box.name not in known]
+
+    def _known(self) -> frozenset[str]:
+        return frozenset(box.name for box, _ in self._keeper.policies())
 
     def _end(self, box: Box, code: str) -> None:
         if box.exists() and box.populated():

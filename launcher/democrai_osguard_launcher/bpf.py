@@ -93,6 +93,22 @@ def if_rows(rows: Sequence[Row], action: int) -> list[Instruction]:
     return _rows(rows, found=action, otherwise=ALLOW)
 
 
+def if_pointer_or_short(pointer: int, size: int, longest: int, action: int) -> list[Instruction]:
+    """Answer with the action when the one argument is not 0, or the other at most so much."""
+    return [
+        _load(pointer),
+        (JUMP_IF_EQUAL, 0, 7, 0),
+        _load_upper(pointer),
+        (JUMP_IF_EQUAL, 0, 5, 0),
+        _load(size),
+        (JUMP_IF_AT_LEAST, 2, 0, longest + 1),
+        _load_upper(size),
+        (JUMP_IF_EQUAL, 1, 0, 0),
+        (RETURN, 0, 0, ALLOW),
+        (RETURN, 0, 0, action),
+    ]
+
+
 def _rows(rows: Sequence[Row], *, found: int, otherwise: int) -> list[Instruction]:
     code: list[Instruction] = []
     for row in rows:
@@ -134,6 +150,10 @@ def _load(argument: int) -> Instruction:
     # The low half (little-endian): the arguments that we look at are 32 bits wide to the kernel,
     # which drops the upper half of the register, so a filter that compared it could be fooled.
     return (LOAD, 0, 0, _ARGUMENTS + 8 * argument)
+
+
+def _load_upper(argument: int) -> Instruction:
+    return (LOAD, 0, 0, _ARGUMENTS + 8 * argument + 4)
 
 
 def _encode(instruction: Instruction) -> bytes:

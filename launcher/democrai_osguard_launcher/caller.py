@@ -8,14 +8,32 @@ from __future__ import annotations
 
 import errno
 import os
+from time import monotonic
 
 from . import kernel
 from .record import Record
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 AT_FDCWD = -100
 _PATH_MAX = 4096
 _OWN_DESCRIPTORS = b"/proc/self/fd/"
 _PAGE = 4096
+# What these names mean depends on who asks.
+_OWN_NAMES = {
+    b"/proc/self": b"/proc/%d",
+    b"/proc/thread-self": b"/proc/%d",
+    b"/dev/fd": b"/proc/%d/fd",
+    b"/dev/stdin": b"/proc/%d/fd/0",
+    b"/dev/stdout": b"/proc/%d/fd/1",
+    b"/dev/stderr": b"/proc/%d/fd/2",
+}
+_MOST_MEMORIES = min(16, os.sysconf("SC_OPEN_MAX") // 8)  # the rest is for what is done
+_MEMORY_LASTS = 0.1  # seconds: then a thread's number could be another's
+_memories: dict[int, tuple[int, float]] = {}  # of threads: the file, and when it was opened
+_own: list[int] = []  # the folder of this process's descriptors, in a broker
 
 
 class Call(Record):
@@ -32,21 +50,51 @@ class Call(Record):
         while len(found) < _PATH_MAX:
             # Up to the end of the page: the next one may not be mapped.
             piece = self.memory(address + len(found), _PAGE - (address + len(found)) % _PAGE)
-            text, zero, _ = piece.partition(b"\0")
-            found += text
-            if zero:
-                return found
+            end = piece.find(b"\0")
+            if end >= 0:
+                return found + piece[:end]
+            found += piece
         raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG))
 
     def memory(self, address: int, size: int) -> bytes:
-        """Read bytes of the caller's memory; raise EFAULT where there are none."""
-        descriptor = os.open(f"/proc/{self.thread}/mem", os.O_RDONLY | os.O_CLOEXEC)
+        """Read bytes of the caller's memory; raise EFAULT where there are less, or it is gone."""
+        file, since = _memories.get(self.thread, (-1, 0.0))
+        if file >= 0 and monotonic() - since < _MEMORY_LASTS:
+            found = _read(file, size, address)
+            if len(found) == size:
+                return found
+        found = _read(self._open_memory(), size, address)
+        if len(found) != size:  # of a process that has been killed there is nothing to read
+            raise OSError(errno.EFAULT, os.strerror(errno.EFAULT))
+        return found
+
+    def _open_memory(self) -> int:
+        """Open the caller's memory, and keep it for the next call: half the cost of a create."""
+        if len(_memories) >= _MOST_MEMORIES:
+            forget_memories()
         try:
-            return os.pread(descriptor, size, address)
-        except (OSError, OverflowError) as error:
+            file = os.open(f"/proc/{self.thread}/mem", os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError as error:
             raise OSError(errno.EFAULT, os.strerror(errno.EFAULT)) from error
+        replaced = _memories.pop(self.thread, None)
+        if replaced is not None:
+            os.close(replaced[0])
+        _memories[self.thread] = file, monotonic()
+        return file
+
+    def store(self, address: int, content: bytes, check: Callable[[], object]) -> None:
+        """Write bytes into the caller's memory; raise EFAULT where there is none.
+
+        `check` raises where the caller waits no more: only now is it known whose memory this is.
+        """
+        descriptor = os.open(f"/proc/{self.thread}/mem", os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            check()
+            written = _written(descriptor, content, address)
         finally:
             os.close(descriptor)
+        if written != len(content):
+            raise OSError(errno.EFAULT, os.strerror(errno.EFAULT))
 
     def integer(self, place: int) -> int:
         """Return an argument as the signed 32-bit number that descriptors and identities are."""
@@ -73,25 +121,29 @@ class Call(Record):
         flags = os.O_PATH | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW)
         if path.startswith(b"/"):  # then the folder does not count, not even one that is not open
             return kernel.open_without_magic_links(AT_FDCWD, path, flags)
-        base = self._base(folder)
+        base = self.base(folder)
         try:
             return kernel.open_without_magic_links(base, path, flags)
         finally:
             os.close(base)
 
-    def parent(self, folder: int, path: bytes) -> tuple[int, bytes]:
-        """Open the folder that a new or doomed name is in; return it and the name."""
-        head, _, name = path.rpartition(b"/")
+    def parent(self, folder: int, path: bytes, *, slashes: bool = False) -> tuple[int, bytes]:
+        """Open the folder that a new or doomed name is in; return it and the name.
+
+        Slashes may follow the name where it is a folder's; of anything else that is an error.
+        """
+        head, _, name = (path.rstrip(b"/") if slashes else path).rpartition(b"/")
         if name in {b"", b".", b".."}:
             raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
-        above = head or (b"/" if path.startswith(b"/") else b".")
-        return self.resolve(folder, above), name
+        if head:
+            return self.resolve(folder, head), name
+        return self.resolve(folder, b"/") if path.startswith(b"/") else self.base(folder), name
 
-    def identity(self) -> tuple[int, int, int]:
-        """Return the caller's file system user, group and umask, as /proc says."""
+    def identity(self) -> tuple[int, int, int, int]:
+        """Return the caller's file system user and group, capabilities and umask, as /proc says."""
         status = self._status()
         user, group = (int(_field(status, name).split()[3]) for name in (b"Uid", b"Gid"))
-        return user, group, int(_field(status, b"Umask"), 8)
+        return user, group, int(_field(status, b"CapEff"), 16), int(_field(status, b"Umask"), 8)
 
     def process(self) -> int:
         """Return the number of the caller's process; 0 when it is gone."""
@@ -100,6 +152,17 @@ class Call(Record):
         except OSError:
             return 0
 
+    def has_caught_signal(self) -> bool:
+        """Tell whether a signal waits for the caller that it wants to handle."""
+        try:
+            status = self._status()
+        except OSError:
+            return False
+        own, shared, blocked, caught = (
+            int(_field(status, name), 16) for name in (b"SigPnd", b"ShdPnd", b"SigBlk", b"SigCgt")
+        )
+        return bool((own | shared) & caught & ~blocked)
+
     def _status(self) -> bytes:
         descriptor = os.open(f"/proc/{self.thread}/status", os.O_RDONLY | os.O_CLOEXEC)
         try:
@@ -107,7 +170,8 @@ class Call(Record):
         finally:
             os.close(descriptor)
 
-    def _base(self, folder: int) -> int:
+    def base(self, folder: int) -> int:
+        """Open, without rights, what a path begins at: a descriptor, or the working folder."""
         name = "cwd" if folder == AT_FDCWD else f"fd/{folder}"
         try:
             return os.open(f"/proc/{self.thread}/{name}", os.O_PATH | os.O_CLOEXEC)
@@ -123,4 +187,58 @@ def _field(status: bytes, name: bytes) -> bytes:
 
 def real_path(descriptor: int) -> str:
     """Return where the open object is, in the kernel's own words."""
+    if _own:
+        return os.readlink(str(descriptor), dir_fd=_own[0])
     return os.readlink(f"/proc/self/fd/{descriptor}")
+
+
+def told_path(descriptor: int) -> str:
+    """Return where the open object is; close it where that cannot be told, being too long."""
+    try:
+        return real_path(descriptor)
+    except OSError:
+        os.close(descriptor)
+        raise
+
+
+def forget_memories() -> None:
+    """Close what is kept: a program is started, and its threads have another memory then."""
+    while _memories:
+        os.close(_memories.popitem()[1][0])
+
+
+def _read(file: int, size: int, address: int) -> bytes:
+    try:
+        return os.pread(file, size, address)
+    except (OSError, OverflowError):
+        return b""
+
+
+def _written(descriptor: int, content: bytes, address: int) -> int:
+    try:
+        return os.pwrite(descriptor, content, address)
+    except (OSError, OverflowError):
+        return 0
+
+
+def look_up(call: Call, folder: int, text: bytes, *, follow: bool) -> int:
+    """Open, without rights, what the path means to the caller, also through links of /proc."""
+    own = own_name(call, text)
+    if own is not None:
+        return os.open(own, os.O_PATH | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW))
+    return call.resolve(folder, text, follow=follow)
+
+
+def own_name(call: Call, text: bytes) -> bytes | None:
+    """Return the name that means to anybody what this one means to the caller, if they differ."""
+    if b".." in text.split(b"/"):
+        return None  # then it leads to somebody else's
+    for name, real in _OWN_NAMES.items():
+        if text == name or text.startswith(name + b"/"):
+            return real % call.thread + text[len(name) :]
+    return None
+
+
+def keep_own_descriptors_at_hand() -> None:
+    """Open the folder of this process's descriptors, which spares looking it up each time."""
+    _own[:] = [os.open("/proc/self/fd", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)]

@@ -6,9 +6,10 @@ from __future__ import annotations
 
 import os
 
-from . import kernel, receipt
+from . import kernel, landlock, receipt
 from .enforcement import Restrictions, assemble, enforce, prepare
-from .errors import UsageError
+from .errors import NotEnforced
+from .plan import SOCKET_PATHS
 from .record import Record
 
 TYPE_CHECKING = False
@@ -20,8 +21,7 @@ if TYPE_CHECKING:
     from .receipt import Candidates
     from .supervision import Channel, Companion
 
-_UMASK = 0o077  # what the command creates is its user's alone
-_REPORT_MODE = 0o600
+UMASK = 0o077  # what the command creates is its user's alone
 
 
 class Ready(Record):
@@ -31,6 +31,7 @@ class Ready(Record):
     candidates: Candidates
     supervised: bool
     companion: Companion | None = None
+    own_session: bool = True  # for a command that has a supervisor
 
 
 def make_ready(
@@ -40,7 +41,19 @@ def make_ready(
     supervised = needs_supervisor(plan, companion)
     also = companion.waiting if companion else None
     restrictions = prepare(plan, assemble(plan, supervised=supervised, also=also))
-    return Ready(restrictions, receipt.look_around(plan, seen), supervised, companion)
+    candidates = receipt.Surroundings(plan, seen).look_around()
+    return Ready(restrictions, candidates, supervised, companion)
+
+
+def in_the_group(ready: Ready, *, is_alone: bool) -> Ready:
+    """Leave a supervised command in its supervisor's process group, where that endangers nobody.
+
+    There may be no terminal to be typed into, and nobody that the command could signal: the others
+    are out of its reach, or there are none.
+    """
+    holds_signals = ready.restrictions.plan.handled.scopes & landlock.SCOPE_SIGNAL
+    own_session = _has_terminal() or not (holds_signals or is_alone)
+    return Ready(*ready[:-1], own_session)
 
 
 def needs_supervisor(plan: Plan, companion: Companion | None = None) -> bool:
@@ -50,36 +63,47 @@ def needs_supervisor(plan: Plan, companion: Companion | None = None) -> bool:
 
 def confine(ready: Ready, options: Options, environment: Mapping[str, str]) -> None:
     """Return in the process that is to become the command, confined and tried."""
-    restrictions, candidates, supervised, companion = ready
+    restrictions, candidates, supervised, companion, own_session = ready
     plan = restrictions.plan
-    record = open_report("--receipt", options.receipt) if options.receipt else None
-    if record is not None:
+    record = None
+    if options.receipt:
         import json  # now: once confined, this process may no longer be able to read modules
 
         from .explain import as_document
+        from .report import open_report, write_whole
+
+        record = open_report("--receipt", options.receipt)
     if options.limits:
         from . import limits
     if plan.endpoints:
         from . import egress, network_trials
-    channel = _split(plan, companion) if supervised else None
-    sandbox = egress.confine(plan.endpoints, environment) if plan.by_address else None
-    ours = (record, candidates.program, candidates.command)
-    enforce(restrictions, {*options.keep_fds, *(fd for fd in ours if fd is not None)}, channel)
+    if SOCKET_PATHS in plan.brokered:
+        from . import socket_trials
+    os.umask(UMASK)  # before the split: the broker knows it then
+    channel = _split(plan, companion, own_session=own_session) if supervised else None
+    required = "none" if options.observe else options.require
+    sandbox = egress.confine(plan.endpoints, environment, required) if plan.by_address else None
+    held = receipt.hold(candidates)
+    ours = (record, held.program, held.command)
+    enforce(restrictions, {*options.keep_fds, *(fd for fd in ours if isinstance(fd, int))}, channel)
     on_network = network_trials.network_trials(plan, sandbox) if plan.endpoints else ()
-    trials = receipt.attempt(plan, candidates, on_network)
+    on_sockets = socket_trials.socket_trials(plan) if SOCKET_PATHS in plan.brokered else ()
+    trials = receipt.attempt(plan, candidates, held, (*on_network, *on_sockets))
     if record is not None:
         text = json.dumps(receipt.as_document(as_document(plan), trials), indent=2)
-        os.write(record, text.encode())
-    os.umask(_UMASK)
+        try:
+            write_whole(record, text.encode())
+        except OSError as error:
+            raise NotEnforced(f"refused: --receipt: {options.receipt}: {error.strerror}") from error
     kernel.forbid_core_dumps()
     if options.limits:
         limits.apply(options.limits)
 
 
-def _split(plan: Plan, companion: Companion | None) -> Channel:
+def _split(plan: Plan, companion: Companion | None, *, own_session: bool) -> Channel:
     from . import supervision
 
-    return supervision.split(plan, companion)
+    return supervision.split(plan, companion, own_session=own_session)
 
 
 def _has_terminal() -> bool:
@@ -88,12 +112,3 @@ def _has_terminal() -> bool:
     except OSError:
         return False
     return True
-
-
-def open_report(option: str, path: str) -> int:
-    """Open a file to write to, named by an option; raise UsageError when that fails."""
-    try:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
-        return os.open(path, flags, _REPORT_MODE)
-    except OSError as error:
-        raise UsageError(f"{option}: {path}: {error.strerror}") from error

@@ -6,44 +6,53 @@ itself, before it opens any other socket, and what it becomes stays there.
 
 from __future__ import annotations
 
-import json
+import os
 
 from .endpoints import LOCALHOST, is_address
 from .errors import NotEnforced
-from .helper_socket import connected
+from .helper_socket import ask, connected
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    import socket
     from collections.abc import Mapping, Sequence
 
     Place = tuple[str, int | None]
 
 _LOOPBACK = ("127.0.0.0/8", "::1")
-_HEADER = 4
-_MAX_REPLY = 2 * 1024 * 1024
+_REFRESH_VARIABLE = "DEMOCRAI_SANDBOX_OS_REFRESH_SECONDS"
+_MIN_REFRESH, _MAX_REFRESH = 5, 3600  # seconds, as the helper takes them
 
 
-def confine(places: Sequence[Place], environment: Mapping[str, str]) -> str:
+def confine(places: Sequence[Place], environment: Mapping[str, str], required: str) -> str:
     """Move this process into a sandbox with these places, and return the sandbox's name.
 
-    Raise NotEnforced when that fails.
+    Raise NotEnforced when that fails, or when less holds it than is required.
     """
-    request = json.dumps(message(places, environment)).encode()
+    request = message(places, environment, required)
     try:
         connection = connected()
-        connection.sendall(len(request).to_bytes(_HEADER, "big") + request)
-        reply = json.loads(_exactly(connection, _length(connection)))
+        reply = ask(connection, request)
         connection.close()
     except (OSError, ValueError) as error:
         raise NotEnforced(f"the helper did not hold the network rules: {error}") from error
-    if not isinstance(reply, dict) or reply.get("call") != "applied" or not reply.get("layers"):
-        words = reply.get("text") if isinstance(reply, dict) else None
+    if reply.get("call") != "applied" or not reply.get("layers"):
+        words = reply.get("text")
         raise NotEnforced(f"the helper did not hold the network rules: {words}")
+    _say_what_stays_closed(reply.get("failed_names"))
     return str(reply.get("sandbox"))
 
 
-def message(places: Sequence[Place], environment: Mapping[str, str]) -> dict[str, object]:
+def _say_what_stays_closed(names: object) -> None:
+    """Tell the person which names open less than they say; of those below a star the plan does."""
+    for line in names if isinstance(names, list) else ():
+        if not str(line).startswith("*."):
+            shown = "".join(filter(str.isprintable, str(line)))
+            os.write(2, f"democrai-launch: stays closed: {shown}\n".encode())
+
+
+def message(
+    places: Sequence[Place], environment: Mapping[str, str], required: str
+) -> dict[str, object]:
     """Return what the helper is told. Pure."""
     return {
         "call": "confine",
@@ -57,34 +66,31 @@ def message(places: Sequence[Place], environment: Mapping[str, str]) -> dict[str
             for host, port in places
             for network in _networks(host)
         ],
-        "names": [
+        "names": [  # inner ranges that a name may turn to are those that other rules name
             {"name": host, "port": port, "protocol": None, "within": []}
             for host, port in places
             if not _networks(host)
         ],
-        # One layer that was tried and holds is enough; a second one makes it robust.
-        "require": "partial",
+        # Being held by nothing at all is not being held: one layer is the least to ask for.
+        "require": required if required == "full" else "partial",
+        "refresh": refresh_seconds(os.environ.get(_REFRESH_VARIABLE)),
     }
+
+
+def refresh_seconds(text: str | None) -> int | None:
+    """Return how old an address of a name may get, within the helper's bounds; None for its own.
+
+    Raise NotEnforced where the operator's word is not a number of seconds. Pure.
+    """
+    if not text:
+        return None
+    try:
+        return int(min(max(float(text), _MIN_REFRESH), _MAX_REFRESH))
+    except ValueError as error:
+        raise NotEnforced(f"{_REFRESH_VARIABLE}: expected a number of seconds") from error
 
 
 def _networks(host: str) -> tuple[str, ...]:
     if host == LOCALHOST:
         return _LOOPBACK
     return (host,) if is_address(host) else ()
-
-
-def _length(connection: socket.socket) -> int:
-    length = int.from_bytes(_exactly(connection, _HEADER), "big")
-    if not 0 < length <= _MAX_REPLY:
-        raise ValueError(f"an answer of {length} bytes")
-    return length
-
-
-def _exactly(connection: socket.socket, size: int) -> bytes:
-    data = b""
-    while len(data) < size:
-        piece = connection.recv(size - len(data))
-        if not piece:
-            raise ValueError("it hung up")
-        data += piece
-    return data

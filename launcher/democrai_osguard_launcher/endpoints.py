@@ -18,7 +18,8 @@ DEFAULT_PORTS = {
     "rediss": 6379, "sftp": 22, "smtp": 25, "smtps": 465, "ssh": 22, "ws": 80, "wss": 443,
 }  # fmt: skip
 _HOST_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_*")
-_MAX_PORT = 65535
+_PLAIN = _HOST_CHARACTERS - {"*"} | {"/", "~"}  # in a path: what no server reads in two ways
+_MAX_PORT, _MOST_DIGITS = 65535, 5
 _LABELS_AFTER_STAR = 2
 
 
@@ -34,7 +35,7 @@ class Endpoint(Record):
 def parse(target: str) -> Endpoint:
     """Read a target of the contract's forms; raise ValueError for what parsers could dispute."""
     if any(c.isspace() or not c.isprintable() or c in "\\@" for c in target):
-        raise ValueError(f"{target!r} holds a character that no target may hold")
+        raise ValueError(f"{without_user(target)!r} holds a character that no target may hold")
     scheme, mark, rest = target.partition("://") if "://" in target else ("", "", target)
     if mark and not scheme.replace("+", "a").replace("-", "a").isalnum():
         raise ValueError(f"{target!r} has no proper scheme")
@@ -51,6 +52,54 @@ def parse(target: str) -> Endpoint:
     name = host.lower()
     is_name = name != LOCALHOST and not is_address(name)
     return Endpoint(name, port, is_name=is_name, path=slash + path)
+
+
+def normal(target: str) -> str:
+    """Return a sound target as the guard spells it, as far as that takes no tables.
+
+    Names beyond ASCII, odd spellings of addresses, and escapes and queries stay as they are.
+    """
+    found = parse(target)
+    scheme, mark, _ = target.partition("://") if "://" in target else ("", "", "")
+    host = _normal_host(found.host)
+    if not mark and found.port is None:
+        return host
+    bracketed = f"[{host}]" if ":" in host else host
+    default = DEFAULT_PORTS.get(scheme.lower()) if mark else None
+    port = "" if found.port == default else f":{found.port}"
+    return f"{scheme.lower()}{mark}{bracketed}{port}{_normal_path(found.path)}"
+
+
+def _normal_host(name: str) -> str:
+    host = name.removesuffix(".")
+    if not is_address(host):
+        return host
+    network = ipaddress.ip_network(host, strict=False)
+    if network.is_loopback:
+        return LOCALHOST
+    return host if "/" in host else str(network.network_address)
+
+
+def _normal_path(path: str) -> str:
+    if not _PLAIN.issuperset(path):
+        return path
+    segments: list[str] = []
+    parts = path.split("/")[1:]
+    for part in parts:
+        if part == "..":
+            segments = segments[:-1]
+        elif part != ".":
+            segments.append(part)
+    if parts and parts[-1] in {".", ".."}:
+        segments.append("")
+    return "" if segments == [""] else "".join(f"/{each}" for each in segments)
+
+
+def without_user(target: str) -> str:
+    """Return the target without what stands before its '@', where people put passwords."""
+    scheme, mark, rest = target.partition("://") if "://" in target else ("", "", target)
+    _, at, host = rest.rpartition("@")
+    return f"{scheme}{mark}***@{host}" if at else target
 
 
 def _split(authority: str, target: str) -> tuple[str, int | None]:
@@ -76,9 +125,10 @@ def _check_host(host: str, target: str) -> None:
 
 
 def _port(text: str, target: str) -> int:
-    if not text.isascii() or not text.isdigit() or not 0 < int(text) <= _MAX_PORT:
+    digits = text.lstrip("0") if text.isascii() and text.isdigit() else ""
+    if not 0 < len(digits) <= _MOST_DIGITS or int(digits) > _MAX_PORT:
         raise ValueError(f"{target!r} has no proper port")
-    return int(text)
+    return int(digits)
 
 
 def is_address(text: str) -> bool:

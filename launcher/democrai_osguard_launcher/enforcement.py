@@ -1,24 +1,40 @@
 """Carries the plan out, in the one order that works. From here on rights are only given up."""
 
+# ruff: noqa: PLC0415 - what most launches do not need is imported where it is needed
+
 from __future__ import annotations
 
 import errno
 import os
 
-from . import capabilities, kernel, landlock, seccomp
+from . import kernel, landlock, stored_programs
 from .errors import NotEnforced
 from .record import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from .plan import PathRights, Plan
     from .supervision import Channel
 
-_CAPABILITIES = 64  # as many as the kernel's masks have room for
-_FIRST_OWN_DESCRIPTOR = 3
-_OWN_FOLDER = "/proc/self"  # another one in each process, so that only the confined one can name it
+# What root keeps, and why. An ordinary user has none of these to begin with, and none of them
+# widens what Landlock has judged: a path that is closed stays closed.
+KEPT: tuple[tuple[int, str, str], ...] = (
+    (0, "chown", "give files away; the filter still judges the call"),
+    (1, "dac_override", "root's files and folders of other users look as they always do"),
+    (2, "dac_read_search", "likewise; open_by_handle_at, its other use, is refused"),
+    (3, "fowner", "likewise"),
+    (4, "fsetid", "likewise"),
+    (5, "kill", "signals; Landlock keeps them inside"),
+    (6, "setgid", "programs that start as root in order to become somebody else"),
+    (7, "setuid", "likewise"),
+    (10, "net_bind_service", "a port below 1024; Landlock and the filter judge the socket"),
+)
+CAPABILITIES = frozenset(number for number, _, _ in KEPT)
+_MOST_CAPABILITIES = 64  # as many as the kernel's masks have room for
+FIRST_OWN_DESCRIPTOR = 3
+OWN_FOLDER = "/proc/self"  # another one in each process, so that only the confined one can name it
 
 
 class Programs(Record):
@@ -43,6 +59,10 @@ def assemble(plan: Plan, *, supervised: bool, also: str | None = None) -> Progra
     With a companion it sees more calls than must be brokered: also those of this kind.
     """
     brokered = plan.brokered if supervised else ()
+    if not brokered and not also:
+        return Programs(argument_program(plan, ()) if plan.seccomp else None, waiting=None)
+    from . import seccomp
+
     waiting = (*brokered, also) if also else brokered
     left_out = seccomp.TRACED_CALLS if also == seccomp.TRACE else ()
     if also == seccomp.HELD:
@@ -50,7 +70,7 @@ def assemble(plan: Plan, *, supervised: bool, also: str | None = None) -> Progra
     machine = os.uname().machine
     return Programs(
         arguments=argument_program(plan, brokered, left_out) if plan.seccomp else None,
-        waiting=seccomp.broker_program(machine, waiting) if waiting else None,
+        waiting=seccomp.broker_program(machine, waiting),
     )
 
 
@@ -59,7 +79,7 @@ def prepare(plan: Plan, programs: Programs) -> Restrictions:
     return Restrictions(
         plan=plan,
         ruleset=_ruleset(plan) if plan.abi else None,
-        own_folder=tuple(entry for entry in plan.paths if entry.path == _OWN_FOLDER),
+        own_folder=tuple(entry for entry in plan.paths if entry.path == OWN_FOLDER),
         programs=programs,
     )
 
@@ -98,33 +118,42 @@ def enforce_always(*, has_seccomp: bool) -> None:
         kernel.set_no_new_privs()
         _drop_capabilities()
         if has_seccomp:
-            kernel.load_filter(seccomp.call_program(os.uname().machine))
+            kernel.load_filter(stored_programs.call_program(os.uname().machine))
     except OSError as error:
         raise NotEnforced(f"{error.filename}: {error.strerror}") from error
 
 
 def _drop_capabilities() -> None:
     kernel.clear_ambient_capabilities()
-    if os.geteuid() != 0:  # only root may shrink the set, and only root would gain by it at exec
+    acts_as, really = os.geteuid(), os.getuid()
+    if acts_as and really:  # only root may shrink the set, and only root would gain by it at exec
         return
-    for number in range(_CAPABILITIES):
-        if number not in capabilities.NUMBERS and kernel.in_bounding_set(number):
-            kernel.drop_from_bounding_set(number)
+    if acts_as:
+        raise NotEnforced("refused: root that acts as somebody else could become root again")
+    for number in range(_MOST_CAPABILITIES):
+        if number not in CAPABILITIES and not kernel.drop_from_bounding_set(number):
+            return
 
 
 def close_others(keep: set[int]) -> None:
     """Close every descriptor above 2 but for these."""
-    first = _FIRST_OWN_DESCRIPTOR
+    for first, last in gaps(keep):
+        kernel.close_range(first, last)
+
+
+def gaps(keep: Iterable[int]) -> Iterator[tuple[int, int]]:
+    """Yield the first and the last descriptor of each range above 2 that has none of these."""
+    first = FIRST_OWN_DESCRIPTOR
     for number in sorted(number for number in keep if number >= first):
         if number > first:
-            kernel.close_range(first, number - 1)
+            yield first, number - 1
         first = number + 1
-    kernel.close_range(first)
+    yield first, kernel.LAST_DESCRIPTOR
 
 
 def _ruleset(plan: Plan) -> int:
     ruleset = kernel.create_ruleset(*plan.handled)
-    _allow_paths(ruleset, (entry for entry in plan.paths if entry.path != _OWN_FOLDER))
+    _allow_paths(ruleset, (entry for entry in plan.paths if entry.path != OWN_FOLDER))
     for port, rights in plan.ports:
         kernel.allow_port(ruleset, port, rights)
     return ruleset
@@ -158,11 +187,14 @@ def _allow_file(ruleset: int, descriptor: int, rights: int, error: OSError) -> N
 def argument_program(
     plan: Plan, brokered: tuple[str, ...], left_out: tuple[str, ...] = ()
 ) -> bytes:
-    """Assemble the program that judges arguments under this plan."""
+    """Return the program that judges arguments under this plan."""
+    machine, sockets = os.uname().machine, plan.sockets
+    truncate_is_seen = bool(plan.handled.filesystem & landlock.TRUNCATE)
+    is_plain = truncate_is_seen and not brokered and not left_out
+    if is_plain and sockets in stored_programs.PLAIN_ARGUMENTS:
+        return stored_programs.argument_program(machine, sockets)
+    from . import seccomp
+
     return seccomp.argument_program(
-        os.uname().machine,
-        plan.sockets,
-        truncate_is_seen=bool(plan.handled.filesystem & landlock.TRUNCATE),
-        brokered=brokered,
-        left_out=left_out,
+        machine, sockets, truncate_is_seen=truncate_is_seen, brokered=brokered, left_out=left_out
     )

@@ -38,3 +38,13 @@ class NotFound(LaunchError):
     """There is no such command."""
 
     exit_code = Exit.NOT_FOUND
+
+
+def one_line(text: str) -> str:
+    """Return the text as one line, whatever a path in it contains.
+
+    What is not printable is shown as Python would.
+    """
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)

@@ -6,52 +6,114 @@ import os
 import stat
 
 from . import kernel, program
+from .baseline import LOADERS
 from .errors import LaunchError
 from .plan import DIRECTORY, FILE, MISSING, SOCKET, Facts
 from .rules import FILESYSTEM, NETWORK, SYSTEM_DEPENDENCY
-from .seccomp import ARCHITECTURES
+from .stored_programs import MACHINES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from .rules import Rule
+
+_LAST_STANDARD = 2
 
 
 def gather(rules: Sequence[Rule], command: program.Program | None, path: str | None) -> Facts:
     """Collect what the plan for these rules and this command needs to know."""
-    helper = _has_helper(rules)  # first: what the helper then begins goes on meanwhile
+    lacks = _what_the_helper_lacks(rules)  # first: what the helper then begins goes on meanwhile
     targets = dict.fromkeys(rule.target for rule in rules if rule.resource_type == FILESYSTEM)
     names = {rule.target for rule in rules if rule.resource_type == SYSTEM_DEPENDENCY}
     seccomp = can_filter()
-    seen = {target: _look(target) for target in targets}
+    seen = {target: look(target) for target in targets}
+    programs = _find_all(names, path)
+    started = [found for found in (command, *programs.values()) if found]
     return Facts(
         abi=kernel.landlock_abi(),
         seccomp=seccomp,
         notifications=seccomp and kernel.has_notifications(),
         kinds={target: kind for target, (kind, _) in seen.items()},
-        programs={name: _files(name, path) for name in names},
+        programs=_files(programs),
         executables=command.executables if command else (),
         readable=command.readable if command else (),
-        helper=helper,
+        helper=lacks is not None,
+        helper_lacks=lacks or (),
         objects={target: found for target, (_, found) in seen.items() if found},
+        loaders=_loaders(started),
     )
 
 
-def _has_helper(rules: Sequence[Rule]) -> bool:
-    if not any(rule.resource_type == NETWORK for rule in rules):
+def is_root() -> bool:
+    """Tell whether this is root itself, and not somebody whom a namespace calls so."""
+    if os.getuid() != 0:
         return False
-    from .helper_socket import is_reachable  # noqa: PLC0415 - only network rules need the helper
+    try:
+        with open("/proc/self/uid_map", encoding="ascii") as file:
+            return stands_for_itself(file.readline())
+    except OSError:
+        return True
 
-    return is_reachable()
+
+def stands_for_itself(line: str) -> bool:
+    """Tell from the first line of a namespace's map of users whether its first is who he says."""
+    inside, outside, _ = line.split()
+    return inside == outside
+
+
+def inherited_descriptors() -> tuple[int, ...]:
+    """Return what is open above 2 and would go on to a command, if nobody closed it."""
+    try:
+        numbers = sorted(int(name) for name in os.listdir("/proc/self/fd"))
+    except OSError:
+        return ()
+    return tuple(each for each in numbers if each > _LAST_STANDARD and _goes_on(each))
+
+
+def _goes_on(descriptor: int) -> bool:
+    try:
+        return os.get_inheritable(descriptor)
+    except OSError:  # the listing's own
+        return False
+
+
+def find_programs(names: Iterable[str], path: str | None) -> dict[str, tuple[str, ...]]:
+    """Return the files behind each system dependency."""
+    return _files(_find_all(names, path))
+
+
+def _find_all(names: Iterable[str], path: str | None) -> dict[str, program.Program | None]:
+    return {name: _find(name, path) for name in names}
+
+
+def _files(programs: dict[str, program.Program | None]) -> dict[str, tuple[str, ...]]:
+    return {name: found.executables if found else () for name, found in programs.items()}
+
+
+def _loaders(started: Sequence[program.Program]) -> tuple[str, ...]:
+    """Return the loaders that are there, but for one that was itself asked for by name."""
+    not_held = {None, *(look(each.path)[1] for each in started)}
+    paths = dict.fromkeys((*LOADERS, *(path for each in started for path in each.loaders)))
+    return tuple(path for path in paths if look(path)[1] not in not_held)
+
+
+def _what_the_helper_lacks(rules: Sequence[Rule]) -> tuple[str, ...] | None:
+    """Return what the helper cannot hold addresses with; None where it is not used at all."""
+    if not any(rule.resource_type == NETWORK for rule in rules):
+        return None
+    from .helper_socket import missing_layers  # noqa: PLC0415 - only network rules need the helper
+
+    return missing_layers()
 
 
 def can_filter() -> bool:
     """Tell whether the kernel has seccomp, and we a program for this machine."""
-    return os.uname().machine in ARCHITECTURES and kernel.has_seccomp()
+    return os.uname().machine in MACHINES and kernel.has_seccomp()
 
 
-def _look(path: str) -> tuple[str, tuple[int, int] | None]:
+def look(path: str) -> tuple[str, tuple[int, int] | None]:
+    """Return what kind of object the path leads to, and which one."""
     try:
         status = os.stat(path)
     except OSError:
@@ -62,8 +124,8 @@ def _look(path: str) -> tuple[str, tuple[int, int] | None]:
     return (SOCKET if stat.S_ISSOCK(status.st_mode) else FILE), found
 
 
-def _files(name: str, path: str | None) -> tuple[str, ...]:
+def _find(name: str, path: str | None) -> program.Program | None:
     try:
-        return program.find(name, path).executables
+        return program.find(name, path)
     except LaunchError:
-        return ()
+        return None

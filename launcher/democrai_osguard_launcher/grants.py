@@ -8,7 +8,9 @@ from __future__ import annotations
 import os
 
 from . import landlock
-from .acts import MOVE, READ_NEW
+from .acts import MOVE, READ_NEW, START
+from .broker import place_of
+from .plan import DECLARED
 from .rules import FILESYSTEM
 
 TYPE_CHECKING = False
@@ -32,21 +34,28 @@ _OPERATIONS = {
 class Grants:
     """Rights by real path, resolved before the command can move anything."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, *, has_broker: bool = False) -> None:
         self._rights: dict[str, int] = {}
-        for path, rights, _ in plan.paths:
-            self._add(path, rights | (READ_NEW if rights & landlock.READ_FILE else 0))
+        loaders = plan.loaders if has_broker or plan.brokered else ()
+        for path, rights, why in plan.paths:
+            started = rights & landlock.EXECUTE and (path not in loaders or why == DECLARED)
+            also = (READ_NEW if rights & landlock.READ_FILE else 0) | (START if started else 0)
+            self._add(path, rights | also)
         for rule, _, _ in plan.rules:
             if rule.resource_type != FILESYSTEM:
                 continue
             # The broker holds these by name, whether the path exists or not.
-            self._add(rule.target, _BY_NAME.get(rule.operation, 0))
+            self._add_at(place_of(rule), _BY_NAME.get(rule.operation, 0))
             if rule.operation == "read" and "create" in plan.brokered:
                 self._add(rule.target, READ_NEW)
 
     def own_process_is(self, process: int) -> None:
         """Say whose folder /proc/self was when the rights were given."""
         self._rights[f"/proc/{process}"] = self._rights.pop(_OWN_FOLDER, 0)
+
+    def reads(self, path: str) -> bool:
+        """Tell whether something lets the path be read."""
+        return bool(self._at(path) & (landlock.READ_FILE | landlock.READ_DIR))
 
     def missing_for(self, act: Act) -> Iterator[str]:
         """Yield the operations that would have to be allowed on the act's target."""
@@ -58,11 +67,13 @@ class Grants:
         if folder == new_folder:
             return
         # The kernel refuses a move that would gain the object a right.
-        gained = self._at(new_folder) & ~self._at(folder)
+        gained = self._at(new_folder) & ~self._at(act.target) & act.right
         yield from (name for name, rights in _OPERATIONS.items() if gained & rights)
 
     def _add(self, path: str, rights: int) -> None:
-        real = path if path == _OWN_FOLDER else os.path.realpath(path)
+        self._add_at(path if path == _OWN_FOLDER else os.path.realpath(path), rights)
+
+    def _add_at(self, real: str, rights: int) -> None:
         self._rights[real] = self._rights.get(real, 0) | rights
 
     def _at(self, path: str) -> int:

@@ -5,21 +5,50 @@ from __future__ import annotations
 import os
 import stat
 
+from .acts import move
 from .brokered import HANDLERS, OPEN_FLAGS, Descriptor, GoOn, Place, place
-from .caller import AT_FDCWD, Call, real_path
+from .caller import AT_FDCWD, Call
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
-    from .broker import Broker
+    from .holding import HoldingBroker
 
 _INT = 0xFFFFFFFF
 _RENAME_NOREPLACE = 1
 _FLAGS = OPEN_FLAGS | os.O_DIRECTORY
+_OPENING = ("open", "openat", "creat", "truncate")
+_DEVICES = (stat.S_IFCHR, stat.S_IFBLK)
 
 
-def _open(broker: Broker, call: Call, name: str, at: tuple[int, int], flags: int) -> Descriptor:
+def can_be_done(name: str, call: Call, targets: Iterable[str]) -> bool:
+    """Tell whether the broker could carry the call out after a yes, so that asking has a point."""
+    if name in {"open", "openat"} and _flags(call, 1 if name == "open" else 2) & ~_FLAGS:
+        return False
+    if name in {"mknod", "mknodat"}:
+        return stat.S_IFMT(_flags(call, 1 if name == "mknod" else 2)) not in _DEVICES
+    if name == "renameat2":
+        return not _flags(call, 4) & ~_RENAME_NOREPLACE
+    return name not in _OPENING or all(map(_is_plain, targets))
+
+
+def _is_plain(path: str) -> bool:
+    """Tell whether it is a file, a folder or nothing yet: others could keep the broker waiting."""
+    try:
+        mode = os.lstat(path).st_mode
+    except OSError:
+        return True
+    return stat.S_ISREG(mode) or stat.S_ISDIR(mode)
+
+
+def _flags(call: Call, place: int) -> int:
+    return call.arguments[place] & _INT
+
+
+def _open(
+    broker: HoldingBroker, call: Call, name: str, at: tuple[int, int], flags: int
+) -> Descriptor:
     if flags & os.O_CREAT:
         try:
             answer = HANDLERS[name](broker, call)
@@ -39,20 +68,28 @@ def _found(call: Call, folder: int, path: int, flags: int) -> int:
         raise GoOn from error
 
 
-def _open_existing(broker: Broker, call: Call, held: int, flags: int) -> Descriptor:
+def _open_existing(broker: HoldingBroker, call: Call, held: int, flags: int) -> Descriptor:
     """Open the file or folder that was found; a device or a fifo could keep us waiting."""
     try:
         mode = os.fstat(held).st_mode
         if flags & ~_FLAGS or not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
             raise GoOn
-        if not all(broker.allows(each, real_path(held)) for each in _needed(flags)):
+        if not all(broker.covers(each, held) for each in _needed(flags)):
             raise GoOn
         broker.umask_of(call)
         again = flags & ~(os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW) | os.O_CLOEXEC
-        opened = os.open(f"/proc/self/fd/{held}", again)
+        opened = _open_at_once(held, again)
     finally:
         os.close(held)
     return Descriptor(opened, bool(flags & os.O_CLOEXEC))
+
+
+def _open_at_once(held: int, flags: int) -> int:
+    """Open it; EAGAIN where somebody has a lease on it, which could keep us for long."""
+    opened = os.open(f"/proc/self/fd/{held}", flags | os.O_NONBLOCK)
+    if not flags & os.O_NONBLOCK:
+        os.set_blocking(opened, True)
+    return opened
 
 
 def _needed(flags: int) -> tuple[str, ...]:
@@ -61,25 +98,31 @@ def _needed(flags: int) -> tuple[str, ...]:
     return (*reads, "modify") if writes else reads
 
 
-def _truncate(broker: Broker, call: Call) -> int:
+def _truncate(broker: HoldingBroker, call: Call) -> int:
     held = _found(call, AT_FDCWD, 0, 0)
     try:
-        if not stat.S_ISREG(os.fstat(held).st_mode) or not broker.allows("modify", real_path(held)):
+        if not stat.S_ISREG(os.fstat(held).st_mode) or not broker.covers("modify", held):
             raise GoOn
         broker.umask_of(call)
-        os.truncate(f"/proc/self/fd/{held}", call.arguments[1])
+        opened = _open_at_once(held, os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            os.ftruncate(opened, call.arguments[1])
+        finally:
+            os.close(opened)
     finally:
         os.close(held)
     return 0
 
 
 def _rename(
-    broker: Broker, call: Call, folders: tuple[int, int], paths: tuple[int, int], flags: int
+    broker: HoldingBroker, call: Call, folders: tuple[int, int], paths: tuple[int, int], flags: int
 ) -> int:
-    old = place(call, folders[0], paths[0])
+    old = place(call, folders[0], paths[0], slashes=True)
     try:
-        new = place(call, folders[1], paths[1])
+        new = place(call, folders[1], paths[1], slashes=True)
         try:
+            if any(call.text(each).endswith(b"/") for each in paths):
+                _check_folder(old)
             _move(broker, call, old, new, flags)
         finally:
             os.close(new.folder)
@@ -88,30 +131,41 @@ def _rename(
     return 0
 
 
-def _move(broker: Broker, call: Call, old: Place, new: Place, flags: int) -> None:
+def _check_folder(at: Place) -> None:
+    """Leave a file whose name is followed by a slash to the kernel, which refuses it."""
+    try:
+        mode = os.stat(at.name, dir_fd=at.folder, follow_symlinks=False).st_mode
+    except OSError as error:
+        raise GoOn from error
+    if not stat.S_ISDIR(mode):
+        raise GoOn
+
+
+def _move(broker: HoldingBroker, call: Call, old: Place, new: Place, flags: int) -> None:
     exists = os.path.lexists(new.path)
     needed = [
-        ("delete", old.path),
-        ("create", new.path),
-        *([("delete", new.path)] if exists else []),
+        ("delete", old),
+        ("create", new),
+        *([("delete", new)] if exists else []),
     ]
     if flags & ~_RENAME_NOREPLACE or (exists and flags):
         raise GoOn
-    if not all(broker.allows(*each) for each in needed):
+    if not all(broker.allows_at(*each) for each in needed):
+        raise GoOn
+    mode = os.stat(old.name, dir_fd=old.folder, follow_symlinks=False).st_mode
+    if broker.gains(move(old.path, mode, new.path)):
         raise GoOn
     broker.umask_of(call)
     os.rename(old.name, new.name, src_dir_fd=old.folder, dst_dir_fd=new.folder)
 
 
 _HERE = AT_FDCWD
-HELD_HANDLERS: Mapping[str, Callable[[Broker, Call], int | Descriptor]] = {
-    "open": lambda b, c: _open(b, c, "open", (_HERE, 0), c.arguments[1] & _INT),
-    "openat": lambda b, c: _open(b, c, "openat", (c.integer(0), 1), c.arguments[2] & _INT),
+HELD_HANDLERS: Mapping[str, Callable[[HoldingBroker, Call], int | Descriptor]] = {
+    "open": lambda b, c: _open(b, c, "open", (_HERE, 0), _flags(c, 1)),
+    "openat": lambda b, c: _open(b, c, "openat", (c.integer(0), 1), _flags(c, 2)),
     "creat": lambda b, c: _open(b, c, "creat", (_HERE, 0), os.O_CREAT | os.O_WRONLY | os.O_TRUNC),
     "truncate": _truncate,
     "rename": lambda b, c: _rename(b, c, (_HERE, _HERE), (0, 1), 0),
     "renameat": lambda b, c: _rename(b, c, (c.integer(0), c.integer(2)), (1, 3), 0),
-    "renameat2": lambda b, c: _rename(
-        b, c, (c.integer(0), c.integer(2)), (1, 3), c.arguments[4] & _INT
-    ),
+    "renameat2": lambda b, c: _rename(b, c, (c.integer(0), c.integer(2)), (1, 3), _flags(c, 4)),
 }

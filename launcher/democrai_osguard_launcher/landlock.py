@@ -41,6 +41,8 @@ SCOPE_SIGNAL = 1 << 1
 # Denials are logged for the command, not for the trials before it.
 LOG_SAME_EXEC_OFF = 1 << 0
 LOG_NEW_EXEC_ON = 1 << 1
+# Enters with all threads of the process; never used here: see launcher/README.md.
+ALL_THREADS = 1 << 3
 
 # What a rule on a plain file may carry: the kernel answers EINVAL to any other right there.
 FILE_RIGHTS = EXECUTE | WRITE_FILE | READ_FILE | TRUNCATE | IOCTL_DEV | RESOLVE_UNIX
@@ -54,6 +56,7 @@ _FS_ADDED_IN: Mapping[int, int] = {
 }
 _NET_ADDED_IN: Mapping[int, int] = {4: BIND_TCP | CONNECT_TCP, 10: BIND_UDP | CONNECT_SEND_UDP}
 _FLAGS_ADDED_IN: Mapping[int, int] = {7: LOG_SAME_EXEC_OFF | LOG_NEW_EXEC_ON}
+_FLAGS_LEFT_ALONE: Mapping[int, int] = {8: ALL_THREADS}
 _SCOPES_ADDED_IN: Mapping[int, int] = {6: SCOPE_ABSTRACT_UNIX | SCOPE_SIGNAL}
 
 # Device nodes are in no operation: nobody who is confined makes one.
@@ -93,6 +96,11 @@ def abilities(abi: int) -> Abilities:
 def entry_flags(abi: int) -> int:
     """Say how a ruleset is entered on this ABI."""
     return _up_to(abi, _FLAGS_ADDED_IN)
+
+
+def known_flags(abi: int) -> int:
+    """Say which flags of entry this ABI has, used or not."""
+    return entry_flags(abi) | _up_to(abi, _FLAGS_LEFT_ALONE)
 
 
 def right_names(rights: int) -> tuple[str, ...]:

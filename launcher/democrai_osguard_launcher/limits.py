@@ -20,6 +20,8 @@ NAMES: Mapping[str, int] = {
     "nproc": resource.RLIMIT_NPROC,
     "stack": resource.RLIMIT_STACK,
 }
+_LARGEST = (1 << 63) - 1  # what the kernel's interface holds; more means no limit to it
+_MOST_DIGITS = len(str(_LARGEST))
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
 
@@ -32,7 +34,19 @@ def parse(text: str) -> Limit:
     unit = value.lower()[len(digits) :]
     if not digits.isascii() or not digits.isdigit() or unit not in _UNITS:
         raise UsageError(f"--limit: {text!r} has no number such as 64 or 512m")
-    return name, int(digits) * _UNITS[unit]
+    number = int(digits) * _UNITS[unit] if len(digits) <= _MOST_DIGITS else _LARGEST + 1
+    if number > _LARGEST:
+        raise UsageError(f"--limit: {name} can be at most {_LARGEST}")
+    return name, number
+
+
+def notes(limits: Iterable[Limit], *, root: bool) -> tuple[str, ...]:
+    """Say which of the limits the kernel does not hold root to."""
+    if root and any(name == "nproc" for name, _ in limits):
+        return (
+            "--limit nproc: without effect, because the kernel does not count root's processes",
+        )
+    return ()
 
 
 def apply(limits: Iterable[Limit]) -> None:

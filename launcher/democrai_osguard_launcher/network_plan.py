@@ -1,4 +1,8 @@
-"""What Landlock holds of the network rules: ports, for the whole command. Pure."""
+"""What holds the network rules: the helper or the broker by address, else Landlock by port. Pure.
+
+One of them: the helper where it can be reached, which costs the command nothing, and otherwise the
+broker.
+"""
 
 # ruff: noqa: PLC0415 - what most launches do not need is imported where it is needed
 
@@ -28,27 +32,37 @@ class PortRights(Record):
 class NetworkPlan:
     """The network rules together: Landlock holds ports for the whole command, not for a rule."""
 
-    def __init__(self, rules: Sequence[Rule], abi: int, *, helper: bool) -> None:
+    def __init__(
+        self, rules: Sequence[Rule], abi: int, *, helper: bool, broker: bool = False
+    ) -> None:
         self.rules = tuple(rule for rule in rules if rule.resource_type == NETWORK)
         self.endpoints = tuple(_endpoints(self.rules))
         self.has_names = any(endpoint.is_name for endpoint in self.endpoints)
+        self.has_suffixes = any(endpoint.host.startswith("*.") for endpoint in self.endpoints)
         self.by_port = all(endpoint.port for endpoint in self.endpoints)
         self.by_address = helper and bool(self.rules)
+        self.by_broker = broker and not helper and bool(self.rules)
+        self._holder = "the helper" if self.by_address else "the broker"
         self._holds_ports = abi >= _ABI_TCP and self.by_port
 
     def is_exact(self, rule: Rule) -> bool:
         """Tell whether what is held is what the rule says: a host and a port, and no more."""
-        plain = rule.operation == "connect" and "://" not in rule.target
-        return self.by_address and plain and not _is_suffix(rule)
+        return self.by_address and _is_plain(rule) and not _is_suffix(rule)
+
+    def is_brokered(self, rule: Rule) -> bool:
+        """Tell whether the broker completes what the rule says, and no more."""
+        return self.by_broker and _is_plain(rule)
 
     def held_by(self, rule: Rule) -> str:
         """Say what the kernel knows of this rule."""
-        if self.is_exact(rule):
-            return "the helper, by address and port"
+        if self.is_exact(rule) or self.is_brokered(rule):
+            return f"{self._holder}, by address and port"
         if self.by_address and _is_suffix(rule):
             return "the helper opens name servers and no address: nobody can list the names below"
-        if self.by_address:
-            return "the helper holds address and port; direction, scheme and path are the guard's"
+        if self.by_address or self.by_broker:
+            return (
+                f"{self._holder} holds address and port; direction, scheme and path are the guard's"
+            )
         port = next(_endpoints((rule,))).port
         if self._holds_ports:
             return f"Landlock holds port {port} for TCP, nothing holds the address"
@@ -66,18 +80,24 @@ class NetworkPlan:
     def handled(self, able: int) -> int:
         """Leave out what rules cannot express: any port at all; and what the helper holds.
 
+        Where the broker dials nothing is left out: the command itself dials nobody.
+
         Landlock's ports are for good. What is approved while the command runs must be able to
         open, and what is refused must be refused by the helper, which reports it.
         """
         if self.by_address:
             return able & ~(landlock.CONNECT_TCP | landlock.CONNECT_SEND_UDP | landlock.BIND_UDP)
-        if self.endpoints and not self.by_port:
+        if self.endpoints and not self.by_port and not self.by_broker:
             return able & ~landlock.CONNECT_TCP
         return able
 
     def ports(self, able: int) -> Iterator[PortRights]:
         """Yield the ports of the rules, and of the resolver where a rule has a name."""
         if not able or self.by_address:
+            return
+        if self.by_broker:
+            if able & landlock.BIND_UDP:
+                yield PortRights(0, landlock.BIND_UDP)
             return
         if self.by_port:
             wanted = {endpoint.port for endpoint in self.endpoints if endpoint.port}
@@ -89,6 +109,10 @@ class NetworkPlan:
         if self.has_names and able & landlock.CONNECT_SEND_UDP:
             yield PortRights(_DNS, landlock.CONNECT_SEND_UDP)
             yield PortRights(0, landlock.BIND_UDP)  # a datagram's own port is chosen by a bind
+
+
+def _is_plain(rule: Rule) -> bool:
+    return rule.operation == "connect" and "://" not in rule.target
 
 
 def _is_suffix(rule: Rule) -> bool:

@@ -1,5 +1,7 @@
 """What is tried of the network rules. No act sends a packet, whatever holds or does not.
 
+Where the broker dials it is the broker that is tried: the calls wait for it like the command's.
+
 A TCP connection to the broadcast address never leaves: the kernel has no route for it. Before it
 finds that out it asks Landlock about the port and the helper's programs about the address. A UDP
 socket that is connected only remembers where to send to. Imported only with network rules.
@@ -11,6 +13,7 @@ import ipaddress
 
 from . import landlock
 from .endpoints import LOCALHOST, is_address
+from .plan import CONNECT
 from .trial import ALLOWED, REFUSED, Futile, Trial, refused
 
 TYPE_CHECKING = False
@@ -32,6 +35,8 @@ _CGROUP = "/proc/self/cgroup"
 
 def network_trials(plan: Plan, sandbox: str | None) -> Iterator[Trial]:
     """Yield what Landlock holds of the ports, and the helper of the addresses."""
+    if CONNECT in plan.brokered:
+        yield from _address_trials(plan, by="EACCES")
     yield from _port_trials(plan)
     if plan.by_address:
         act = "being in the sandbox that the helper made"
@@ -41,7 +46,7 @@ def network_trials(plan: Plan, sandbox: str | None) -> Iterator[Trial]:
 
 def _port_trials(plan: Plan) -> Iterator[Trial]:
     opened = _opened_ports(plan)
-    if plan.handled.network & landlock.CONNECT_TCP:
+    if plan.handled.network & landlock.CONNECT_TCP and CONNECT not in plan.brokered:
         closed = next(port for port in _PORTS if port not in opened)
         yield from _connection(closed, f"port {closed}").tried(REFUSED)
     if not plan.by_address:  # else the helper has the last word
@@ -51,17 +56,17 @@ def _port_trials(plan: Plan) -> Iterator[Trial]:
         yield refused("network", "a TCP port of one's own", _bind)
 
 
-def _address_trials(plan: Plan) -> Iterator[Trial]:
+def _address_trials(plan: Plan, by: str = "EPERM") -> Iterator[Trial]:
     """Yield one address that no rule names, and one that a rule does."""
     opened = _opened_ports(plan)
     places = [_place(host, port) for host, port in plan.endpoints]
     networks = [network for network, _ in filter(None, places)]
     if not any(ipaddress.ip_address(_NOWHERE) in network for network in networks):
         port = next(iter(opened), _ANY_PORT)
-        act = _connection(port, "an address that no rule names", by="EPERM")
+        act = _connection(port, "an address that no rule names", by=by)
         yield from act.tried(REFUSED)
     if places and places[0]:
-        yield from _aim(str(places[0][0].network_address), places[0][1]).tried(ALLOWED)
+        yield from _aim(str(places[0][0].network_address), places[0][1], by).tried(ALLOWED)
 
 
 def _opened_ports(plan: Plan) -> list[int]:
@@ -79,7 +84,7 @@ def _connection(port: int, whereto: str, *, by: str = "EACCES") -> Futile:
     return Futile("network", f"TCP to {whereto}", do, _NO_ROUTE, by)
 
 
-def _aim(address: str, port: int | None) -> Futile:
+def _aim(address: str, port: int | None, by: str) -> Futile:
     def do() -> None:
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
         connection = socket.socket(family, socket.SOCK_DGRAM, 0)
@@ -88,7 +93,7 @@ def _aim(address: str, port: int | None) -> Futile:
         finally:
             connection.close()
 
-    return Futile("network", f"UDP towards {address}", do, _NO_ROUTE, "EPERM")
+    return Futile("network", f"UDP towards {address}", do, _NO_ROUTE, by)
 
 
 def _bind() -> None:

@@ -7,10 +7,10 @@ either, so that a command which runs while it is observed runs under the rules t
 from __future__ import annotations
 
 from . import kernel
-from .confinement import open_report
-from .errors import NotEnforced
+from .errors import NotEnforced, UsageError
 from .facts import gather
 from .plan import Facts, Plan, make_plan
+from .report import open_report
 from .rules import FILESYSTEM, NETWORK, OPERATIONS, Rule
 from .seccomp import SOCKETS
 from .watch import NEEDED, REFUSED, Watch
@@ -34,9 +34,13 @@ def prepare(
         raise NotEnforced("refused: without Landlock and seccomp's notifications nothing is seen")
     option, path = ("--trace", options.trace) if options.trace else ("--observe", options.observe)
     file = open_report(option, path or "")
+    try:
+        mode = REFUSED if options.trace else NEEDED
+        watch = Watch(file, plan, command=options.command, mode=mode)
+    except OSError as error:
+        raise UsageError(f"{option}: {path}: {error.strerror}") from error
     if options.trace:
-        return plan, rules, Watch(file, plan, command=options.command, mode=REFUSED)
-    watch = Watch(file, plan, command=options.command, mode=NEEDED)
+        return plan, rules, watch
     everything = (*rules, *_EVERYTHING)
     return _open_plan(everything, command), everything, watch
 
@@ -45,5 +49,5 @@ def _open_plan(rules: tuple[Rule, ...], command: Program) -> Plan:
     """Plan for rules that open everything, and for every kind of socket."""
     known = dict(zip(Facts._fields, gather(rules, command, None), strict=True))
     open_facts = Facts(**{**known, "helper": False})  # type: ignore[arg-type] # nobody is asked to hold addresses
-    fields = dict(zip(Plan._fields, make_plan(rules, open_facts), strict=True))
+    fields = dict(zip(Plan._fields, make_plan(rules, open_facts, dials=False), strict=True))
     return Plan(**{**fields, "sockets": tuple(SOCKETS)})  # type: ignore[arg-type]

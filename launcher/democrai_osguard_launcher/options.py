@@ -12,9 +12,18 @@ from .rules import FILESYSTEM, NETWORK, OPERATIONS, Rule, Subject, make_rule, ma
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
 LEVELS = ("full", "partial", "none")
+# What says nothing without another option.
+_NEEDS = {
+    "json": "explain",
+    "phase": "manifest",
+    "ask_timeout": "supervised",
+    "ask_fd": "supervised",
+}
+_STANDARD = (0, 1, 2)  # what every command has
+_MOST_DIGITS = 9  # of a descriptor or of seconds: an int of the kernel's holds them
 
 HELP = """\
 Usage: democrai-launch [options] -- command [argument ...]
@@ -35,7 +44,7 @@ Rules, each repeatable; no operation implies another:
   --phase PHASE      with --manifest: runtime (default) or install
 
 What the command inherits:
-  --keep-env NAME        a variable whose name looks like a secret; * keeps them all
+  --keep-env NAME        a variable that looks like a secret; * keeps them all
   --keep-fd N            a descriptor above 2
   --limit NAME=NUMBER    cpu, files, fsize, memory, nproc or stack; 512m is 512 MiB
 
@@ -46,6 +55,7 @@ Who and how strictly:
   --supervised           ask a person about what no rule allows; the act waits
   --ask-timeout SECONDS  with --supervised: without an answer it is no (default 120)
   --ask-fd N             with --supervised: the socket of who is asked
+  --stat-as-read         sizes, times, links and attributes only of what may be read; slower
   --receipt FILE         write down, as JSON, what was enforced and what was tried
   --trace FILE           write down each refusal and the rule that was missing; slower
   --observe FILE         allow everything, and write down which rules that took; slower
@@ -77,6 +87,7 @@ class Options(Record):
     supervised: bool = False
     ask_timeout: str = "120"
     ask_fd: int | None = None
+    stat_as_read: bool = False
     trace: str | None = None
     observe: str | None = None
     explain: bool = False
@@ -88,6 +99,7 @@ class Options(Record):
 def parse(arguments: Sequence[str]) -> Options:
     """Read the arguments after the program's name; raise UsageError for what is not an option."""
     values: dict[str, object] = {}
+    seen: set[str] = set()
     rest = list(reversed(arguments))
     while rest:
         word = rest.pop()
@@ -99,6 +111,7 @@ def parse(arguments: Sequence[str]) -> Options:
             values.update(_SWITCHES[name])
         elif name in _VALUES:
             key, read = _VALUES[name]
+            _note(name, seen)
             values[key] = read(name, value if equals else _next(rest, name))
         elif name in _REPEATABLE:
             key, read = _REPEATABLE[name]
@@ -106,23 +119,42 @@ def parse(arguments: Sequence[str]) -> Options:
             values[key] = (*values.get(key, ()), found)  # type: ignore[misc]
         else:
             raise UsageError(_unknown(word))
+    _check_company(values)
     return _checked(Options(**values))  # type: ignore[arg-type]
 
 
+def _note(name: str, seen: set[str]) -> None:
+    if name in seen:  # one of the two would be passed over
+        raise UsageError(f"{name} stands twice")
+    seen.add(name)
+
+
+def _check_company(given: Collection[str]) -> None:
+    for key, needed in _NEEDS.items():
+        if key in given and needed not in given:
+            raise UsageError(f"{_as_option(key)} goes with {_as_option(needed)}")
+
+
 def _checked(options: Options) -> Options:
-    if options.json and not options.explain:
-        raise UsageError("--json goes with --explain")
     if sum((options.supervised, bool(options.trace), bool(options.observe))) > 1:
         raise UsageError("--supervised, --trace and --observe each go without the others")
+    if options.observe and options.stat_as_read:
+        raise UsageError("--stat-as-read: with --observe everything is allowed")
+    if options.ask_fd is not None and options.ask_fd in (*_STANDARD, *options.keep_fds):
+        raise UsageError(f"--ask-fd: {options.ask_fd} is one that the command gets as well")
     runs_nothing = options.explain or options.help or options.version
     if not options.command and not runs_nothing:
         raise UsageError("no command: democrai-launch [options] -- command ...")
     return options
 
 
+def _as_option(key: str) -> str:
+    return "--" + key.replace("_", "-")
+
+
 def _unknown(word: str) -> str:
     if word.startswith("-"):
-        return f"{word}: no such option"
+        return f"{word.partition('=')[0]}: no such option"  # its value may be a secret
     return f"{word}: put -- before the command"
 
 
@@ -134,7 +166,10 @@ def _next(rest: list[str], name: str) -> str:
 
 def _path_rule(name: str, value: str) -> Rule:
     # A person typed it: relative to where they stand, and links lead where they lead.
-    target = os.path.realpath(value) if value and "\0" not in value else value
+    try:
+        target = os.path.realpath(value) if value and "\0" not in value else value
+    except FileNotFoundError as error:
+        raise UsageError(f"{name}: {value!r} is relative to a folder that is gone") from error
     return make_rule(FILESYSTEM, name.removeprefix("--"), target, at=name)
 
 
@@ -162,18 +197,22 @@ def _text(name: str, value: str) -> str:
     return value
 
 
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS
+
+
 def _descriptor(name: str, value: str) -> int:
-    if not value.isascii() or not value.isdigit():
+    if not _is_number(value):
         raise UsageError(f"{name}: {value!r} is not the number of a descriptor")
     try:
         os.fstat(int(value))
-    except (OSError, OverflowError) as error:
+    except OSError as error:
         raise UsageError(f"{name}: {value} is not open") from error
     return int(value)
 
 
 def _seconds(name: str, value: str) -> str:
-    if not value.isascii() or not value.isdigit() or not int(value):
+    if not _is_number(value) or not int(value):
         raise UsageError(f"{name}: {value!r} is not a number of seconds")
     return value
 
@@ -188,6 +227,7 @@ _SWITCHES: dict[str, dict[str, object]] = {
     "--best-effort": {"require": "none"},
     "--explain": {"explain": True},
     "--json": {"json": True},
+    "--stat-as-read": {"stat_as_read": True},
     "--supervised": {"supervised": True},
     "--help": {"help": True},
     "--version": {"version": True},

@@ -21,7 +21,13 @@ GUARD_ONLY = "guard only"  # below Python nothing tells this rule from a wider o
 
 FULL, PARTIAL, NONE = "full", "partial", "none"
 DIRECTORY, FILE, SOCKET, MISSING = "directory", "file", "socket", "missing"
+DECLARED = "declared"  # why a path has rights: a rule says so
 _ABI_SIGNALS, _ABI_UNIX, _ABI_UDP = 6, 9, 10
+# Kinds of brokered calls, as the filter knows them.
+CONNECT, SOCKET_PATHS, NAMES = "connect", "socket paths", "names"
+BY_PATH = "Landlock cannot tell which socket is connected to"  # so that the broker does
+NO_SOCKETS = "a unix socket beneath it needs a modify rule of its own"
+_ASKED_SOCKETS = ("unix", "tcp", "netlink route", "udp")
 
 
 class Facts(Record):
@@ -36,6 +42,8 @@ class Facts(Record):
     readable: tuple[str, ...] = ()  # what its interpreter needs beside the runtime paths
     helper: bool = False  # whether somebody holds addresses
     objects: Mapping[str, tuple[int, int]] = {}  # device and number of the targets that exist
+    loaders: tuple[str, ...] = ()  # what the kernel opens to start others
+    helper_lacks: tuple[str, ...] = ()  # of its layers, each with the reason
 
 
 class RulePlan(Record):
@@ -54,6 +62,18 @@ class PathRights(Record):
     why: str
 
 
+class Inheritance(Record):
+    """What the command finds beside its rights: descriptors, names of variables, limits."""
+
+    kept: tuple[int, ...] = (0, 1, 2)
+    closed: tuple[int, ...] = ()  # of those that are open now; all others above 2 would be as well
+    passed: tuple[str, ...] = ()  # variables of the caller's
+    asked_for: tuple[str, ...] = ()  # those of them that look like secrets and were to be kept
+    withheld: tuple[str, ...] = ()
+    own: tuple[str, ...] = ()  # variables that the launcher sets
+    limits: tuple[tuple[str, int], ...] = ()
+
+
 class Plan(Record):
     """What will be enforced, and what will not."""
 
@@ -69,6 +89,8 @@ class Plan(Record):
     brokered: tuple[str, ...]  # kinds of calls that wait for the supervising process
     missing: tuple[str, ...]
     notes: tuple[str, ...]
+    loaders: tuple[str, ...] = ()  # with a broker: not to be started themselves, but for a rule
+    inheritance: Inheritance = Inheritance()
 
     @property
     def level(self) -> str:
@@ -78,33 +100,72 @@ class Plan(Record):
         return PARTIAL if self.missing else FULL
 
 
-def make_plan(rules: Sequence[Rule], facts: Facts) -> Plan:
-    """Turn rules into rights, for a host with these facts."""
+def make_plan(
+    rules: Sequence[Rule], facts: Facts, *, dials: bool = True, stat_as_read: bool = False
+) -> Plan:
+    """Turn rules into rights, for a host with these facts; say whether the broker may dial."""
     able = landlock.abilities(facts.abi)
-    network = NetworkPlan(rules, facts.abi, helper=facts.helper)
+    broker = dials and _has_broker(facts)
+    network = NetworkPlan(rules, facts.abi, helper=facts.helper, broker=broker)
     modifiable = _targets(rules, "modify")
     return Plan(
         abi=facts.abi,
         seccomp=facts.seccomp,
-        rules=tuple(_rule_plan(rule, modifiable, facts, network) for rule in rules),
+        rules=tuple(
+            _seen_too(planned) if stat_as_read and _can_broker(facts) else planned
+            for planned in _sockets_apart(
+                [_rule_plan(rule, modifiable, facts, network) for rule in rules], facts
+            )
+        ),
         paths=tuple(_paths(rules, facts)),
         ports=tuple(network.ports(able.network)),
         handled=landlock.Abilities(able.filesystem, network.handled(able.network), able.scopes),
         endpoints=tuple((endpoint.host, endpoint.port) for endpoint in network.endpoints),
         by_address=network.by_address,
         sockets=tuple(_sockets(rules, facts, network)),
-        brokered=tuple(_brokered(rules, modifiable, facts)),
-        missing=tuple(_missing(facts, network, rules)),
+        brokered=(
+            *_brokered(rules, modifiable, facts, stat_as_read=stat_as_read),
+            *_peers(rules, facts, network),
+        ),
+        missing=(*_missing(facts, network, rules), *_unseen(facts, stat_as_read=stat_as_read)),
         notes=(*_notes(rules, facts), *network.notes()),
+        loaders=facts.loaders,
     )
+
+
+def with_questions(plan: Plan) -> Plan:
+    """Open what a person can be asked about: sockets exist, and whom they reach is judged.
+
+    Where the helper holds addresses it goes on doing so, and what it refuses is asked there.
+    """
+    if plan.by_address or not plan.seccomp or not plan.abi:
+        return plan
+    sockets = (*plan.sockets, *(each for each in _ASKED_SOCKETS if each not in plan.sockets))
+    kinds = (each for each in (CONNECT, SOCKET_PATHS, NAMES) if each not in plan.brokered)
+    return _changed(plan, sockets=sockets, brokered=(*plan.brokered, *kinds))
+
+
+def with_inheritance(plan: Plan, inheritance: Inheritance) -> Plan:
+    """Say in the plan what the command will find, for whoever reads it."""
+    return _changed(plan, inheritance=inheritance)
+
+
+def with_notes(plan: Plan, notes: Sequence[str]) -> Plan:
+    """Add what is not enforced and must not be passed over."""
+    return _changed(plan, notes=(*plan.notes, *notes)) if notes else plan
+
+
+def _changed(plan: Plan, **values: object) -> Plan:
+    fields = dict(zip(Plan._fields, plan, strict=True))
+    return Plan(**{**fields, **values})  # type: ignore[arg-type]
 
 
 def _rule_plan(
     rule: Rule, modifiable: frozenset[str], facts: Facts, network: NetworkPlan
 ) -> RulePlan:
     if rule.resource_type == NETWORK:
-        label = EXACT if network.is_exact(rule) else GUARD_ONLY
-        return RulePlan(rule, label, network.held_by(rule))
+        label = BROKERED if network.is_brokered(rule) else GUARD_ONLY
+        return RulePlan(rule, EXACT if network.is_exact(rule) else label, network.held_by(rule))
     if rule.resource_type == FILESYSTEM:
         return RulePlan(rule, *_filesystem_label(rule, modifiable, facts))
     if not facts.programs.get(rule.target):
@@ -118,15 +179,23 @@ def _filesystem_label(rule: Rule, modifiable: frozenset[str], facts: Facts) -> t
         return _through_broker(facts, "Landlock has no such right on a single name")
     if rule.operation == "create" and not within(rule.target, modifiable):
         return _through_broker(facts, "Landlock has no right to write only what is new")
+    if kind == SOCKET and rule.operation == "modify" and _judges_paths([rule], facts):
+        return BROKERED, BY_PATH
     if kind == MISSING:
         return _exact(facts, "nothing: the path does not exist, so nothing is opened")
-    return _exact(facts, _HELD_BY.get(rule.operation, "Landlock"))
+    held_by = _HELD_BY if facts.notifications else _HELD_WITHOUT_BROKER
+    return _exact(facts, held_by.get(rule.operation, "Landlock"))
 
 
 _HELD_BY = {
     "modify": "Landlock; the broker for modes, owners, times and attributes",
     "delete": "Landlock; the broker for the path itself",
     "execute": "Landlock; what can be started can also be read",
+}
+_HELD_WITHOUT_BROKER = {
+    **_HELD_BY,
+    "modify": "Landlock; without a broker modes, owners, times and attributes stay closed",
+    "delete": "Landlock; without a broker the path itself stays",
 }
 
 
@@ -136,11 +205,40 @@ def _through_broker(facts: Facts, why: str) -> tuple[str, str]:
     return BROKERED, why
 
 
-def _brokered(rules: Sequence[Rule], modifiable: frozenset[str], facts: Facts) -> Iterator[str]:
+def _can_broker(facts: Facts) -> bool:
+    return facts.notifications and bool(facts.abi)
+
+
+def _sockets_apart(plans: Sequence[RulePlan], facts: Facts) -> Iterator[RulePlan]:
+    """Say of folders that no socket beneath them can be talked to, where only a named one can."""
+    apart = facts.seccomp and 0 < facts.abi < _ABI_UNIX
+    apart = apart and not _declares_socket([planned.rule for planned in plans], facts)
+    for rule, label, held_by in plans:
+        folder = rule.operation == "modify" and facts.kinds.get(rule.target) == DIRECTORY
+        yield RulePlan(rule, label, f"{held_by}; {NO_SOCKETS}" if folder and apart else held_by)
+
+
+def _seen_too(planned: RulePlan) -> RulePlan:
+    """Say of a rule that reads who holds what can be seen without opening."""
+    if planned.rule.operation != "read":
+        return planned
+    return RulePlan(planned.rule, planned.label, f"{planned.held_by}; the broker for stat")
+
+
+def _unseen(facts: Facts, *, stat_as_read: bool) -> Iterator[str]:
+    if stat_as_read and not _can_broker(facts):
+        yield "stat as read: this kernel has no broker"
+
+
+def _brokered(
+    rules: Sequence[Rule], modifiable: frozenset[str], facts: Facts, *, stat_as_read: bool
+) -> Iterator[str]:
     """Yield the kinds of calls that Landlock cannot judge for these rules."""
-    own = [rule for rule in rules if rule.resource_type == FILESYSTEM]
-    if not facts.notifications or not facts.abi:
+    if not _can_broker(facts):
         return
+    if stat_as_read:
+        yield "look"
+    own = [rule for rule in rules if rule.resource_type == FILESYSTEM]
     if any(_is_new_only(rule, modifiable, facts) for rule in own):
         yield "create"
     doomed = {facts.kinds[rule.target] for rule in own if rule.operation == "delete"}
@@ -150,6 +248,25 @@ def _brokered(rules: Sequence[Rule], modifiable: frozenset[str], facts: Facts) -
         yield "delete folder"
     if modifiable:
         yield "metadata"
+
+
+def _peers(rules: Sequence[Rule], facts: Facts, network: NetworkPlan) -> Iterator[str]:
+    """Yield the kinds of calls with an address that must be judged."""
+    if network.by_broker:
+        yield CONNECT
+    if _judges_paths(rules, facts) or (network.by_broker and facts.abi >= _ABI_UNIX):
+        yield SOCKET_PATHS
+    if network.by_broker and network.has_suffixes:
+        yield NAMES
+
+
+def _judges_paths(rules: Sequence[Rule], facts: Facts) -> bool:
+    """Tell whether the broker must judge which pathname sockets are connected to."""
+    return _declares_socket(rules, facts) and facts.abi < _ABI_UNIX and _has_broker(facts)
+
+
+def _has_broker(facts: Facts) -> bool:
+    return bool(facts.notifications and facts.abi)
 
 
 def _is_new_only(rule: Rule, modifiable: frozenset[str], facts: Facts) -> bool:
@@ -180,7 +297,7 @@ def _paths(rules: Sequence[Rule], facts: Facts) -> Iterator[PathRights]:
     for path in facts.readable:
         yield PathRights(path, READ & handled, "what the command's interpreter reads to start")
     for path, rights in _declared(rules, facts).items():
-        yield PathRights(path, rights & handled, "declared")
+        yield PathRights(path, rights & handled, DECLARED)
 
 
 def _declared(rules: Sequence[Rule], facts: Facts) -> dict[str, int]:
@@ -208,7 +325,7 @@ def _sockets(rules: Sequence[Rule], facts: Facts, network: NetworkPlan) -> Itera
     if network.endpoints:
         yield "tcp"
         yield "netlink route"
-    if network.has_names or network.by_address:
+    if network.has_names or network.by_address or network.by_broker:
         yield "udp"
 
 
@@ -226,11 +343,14 @@ def _missing(facts: Facts, network: NetworkPlan, rules: Sequence[Rule]) -> Itera
         yield "files: this kernel has no Landlock"
     if not facts.seccomp:
         yield "system calls, sockets and metadata: no seccomp program for this kernel and machine"
-    for rule in () if network.by_address else network.rules:
+    is_held = network.by_address or network.by_broker
+    if network.by_address:
+        yield from facts.helper_lacks
+    for rule in () if is_held else network.rules:
         yield f"network {rule.operation} {rule.target}: {network.held_by(rule)}"
-    if network.has_names and facts.abi < _ABI_UDP and not network.by_address:
+    if network.has_names and facts.abi < _ABI_UDP and not is_held:
         yield "UDP: open to every address and port, because names need a resolver"
-    if _declares_socket(rules, facts) and facts.abi < _ABI_UNIX:
+    if _declares_socket(rules, facts) and facts.abi < _ABI_UNIX and not _has_broker(facts):
         yield "unix sockets: with one declared, this kernel lets the command connect to any"
 
 

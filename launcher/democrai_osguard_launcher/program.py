@@ -26,45 +26,62 @@ class Program(Record):
     path: str
     executables: tuple[str, ...]
     readable: tuple[str, ...] = ()
+    loaders: tuple[str, ...] = ()  # those of the executables that only map others
 
 
 def find(name: str, path: str | None) -> Program:
     """Look the command up as execvp would; raise NotFound or NotExecutable."""
     command = locate(name, path)
-    files = tuple(started_with(command, path))
+    steps = tuple(steps_of(command, path))
+    files = tuple(file for file, _ in steps)
     prefixes = [prefix for file in files for prefix in _python_prefixes(file)]
-    return Program(command, files, tuple(dict.fromkeys(prefixes)))
+    loaders = tuple(file for file, is_loader in steps if is_loader)
+    return Program(command, files, tuple(dict.fromkeys(prefixes)), loaders)
 
 
 def locate(name: str, path: str | None) -> str:
     """Return the file that the name means on this PATH; raise NotFound or NotExecutable."""
-    if "/" in name:
-        candidates = [os.path.abspath(name)]
-    else:
-        # An empty entry of PATH means the working folder: nobody means that in a sandbox.
-        folders = [folder for folder in (path or _DEFAULT_PATH).split(":") if folder]
-        candidates = [os.path.join(os.path.abspath(folder), name) for folder in folders]
-    present = [file for file in candidates if name and "\0" not in name and os.path.lexists(file)]
+    if not name or "\0" in name:
+        raise NotFound(f"{name!r}: command not found")
+    candidates = tuple(_candidates(name, path))
+    present = [file for file in candidates if os.path.lexists(file)]
     for file in present:
         if os.path.isfile(file) and os.access(file, os.X_OK):
             return file
     if present:
         raise NotExecutable(f"{name}: {present[0]} is not an executable file")
+    if "/" in name and not candidates:
+        raise NotFound(f"{name}: command not found: it is relative to a folder that is gone")
     raise NotFound(f"{name}: command not found")
 
 
-def started_with(file: str, path: str | None = None) -> Iterator[str]:
-    """Yield the file and, one after the other, what the kernel opens to start it."""
+def _candidates(name: str, path: str | None) -> Iterator[str]:
+    """Yield where the file may be. A working folder that is gone holds none."""
+    # An empty entry of PATH means the working folder: nobody means that in a sandbox.
+    folders = [folder for folder in (path or _DEFAULT_PATH).split(":") if folder]
+    words = [name] if "/" in name else [os.path.join(folder, name) for folder in folders]
+    for word in words:
+        try:
+            yield os.path.abspath(word)
+        except FileNotFoundError:
+            continue
+
+
+def steps_of(file: str, path: str | None = None) -> Iterator[tuple[str, bool]]:
+    """Yield the file and, one after the other, what the kernel opens to start it.
+
+    With each goes whether it is a loader, opened for another file and not started itself.
+    """
     for _ in range(_MAX_INTERPRETERS):
-        yield file
+        yield file, False
         head = _read_head(file)
         if not head.startswith(b"#!"):
-            yield from _elf_interpreter(head)
+            yield from _loaders(head)
             return
-        interpreter, _, argument = _shebang(head).partition(" ")
+        interpreter, _, argument = shebang(head).partition(" ")
         if os.path.basename(interpreter) == "env":
-            yield interpreter
-            yield from _elf_interpreter(_read_head(interpreter))
+            yield interpreter, False
+            yield from _loaders(_read_head(interpreter))
             interpreter = locate(_env_program(argument), path)
         file = interpreter
     raise NotExecutable(f"{file}: too many interpreters in a row")
@@ -83,7 +100,8 @@ def _read_head(file: str) -> bytes:
         os.close(descriptor)
 
 
-def _shebang(head: bytes) -> str:
+def shebang(head: bytes) -> str:
+    """Return the interpreter and its argument, from the first bytes of a script."""
     line = head[2:].split(b"\n", 1)[0].strip()
     interpreter, _, argument = line.replace(b"\t", b" ").partition(b" ")
     return os.fsdecode(interpreter + b" " + argument.strip())
@@ -94,7 +112,7 @@ def _env_program(argument: str) -> str:
     return next((word for word in words if "=" not in word and not word.startswith("-")), "")
 
 
-def _elf_interpreter(head: bytes) -> Iterator[str]:
+def _loaders(head: bytes) -> Iterator[tuple[str, bool]]:
     """Yield the dynamic loader that a 64-bit little-endian ELF file names, if it names one."""
     if head[:6] != b"\x7fELF\x02\x01":
         return
@@ -103,7 +121,7 @@ def _elf_interpreter(head: bytes) -> Iterator[str]:
         entry = head[table + index * size :][:size]
         if int.from_bytes(entry[:4], "little") == _PT_INTERP:
             start = int.from_bytes(entry[8:16], "little")
-            yield os.fsdecode(head[start:].split(b"\0", 1)[0])
+            yield os.fsdecode(head[start:].split(b"\0", 1)[0]), True
 
 
 def _python_prefixes(file: str) -> Iterator[str]:

@@ -6,6 +6,7 @@ import ipaddress
 
 from . import landlock
 from .endpoints import LOCALHOST
+from .plan import CONNECT
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,7 +21,8 @@ class Reaching:
         self._endpoints = plan.endpoints
         self._by_address = plan.by_address
         self._ports = {port for port, rights in plan.ports if rights & landlock.CONNECT_TCP}
-        self._by_port = bool(plan.handled.network & landlock.CONNECT_TCP)
+        by_port = plan.handled.network & landlock.CONNECT_TCP
+        self._by_port = bool(by_port) and CONNECT not in plan.brokered  # which tells by itself
 
     def covers(self, reach: Reach) -> bool:
         """Tell whether a rule names this address and port."""

@@ -7,14 +7,13 @@ At run time this is a tuple with named fields; to the type checker it is `typing
 
 from __future__ import annotations
 
-from _operator import itemgetter
-
 __all__ = ["Record"]
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import NamedTuple as Record
 else:
+    from _collections import _tuplegetter  # what reads the fields of `collections.namedtuple`
 
     class Record(tuple):
         """A tuple whose annotated fields are its items, in order; a default may follow a field."""
@@ -27,7 +26,7 @@ else:
                 name: vars(cls)[name] for name in cls._fields if name in vars(cls)
             }
             for place, name in enumerate(cls._fields):
-                setattr(cls, name, property(itemgetter(place)))
+                setattr(cls, name, _tuplegetter(place, None))
 
         def __new__(cls, *values, **named):
             if len(values) == len(cls._fields) and not named:

@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+import os
+
 from .errors import UsageError
 from .record import Record
 
@@ -45,11 +47,16 @@ class Rule(Record):
 
 def make_subject(kind: object, name: object, *, at: str) -> Subject:
     """Build a subject; raise UsageError, naming the place, for a type that does not exist."""
-    if kind not in SUBJECT_TYPES:
-        raise UsageError(f"{at}: {kind!r} is not a subject type ({', '.join(SUBJECT_TYPES)})")
+    check_subject_type(kind, at=at)
     if not isinstance(name, str) or not name or "\0" in name:
         raise UsageError(f"{at}: the subject needs a name")
     return Subject(str(kind), name)
+
+
+def check_subject_type(kind: object, *, at: str) -> None:
+    """Raise UsageError, naming the place, for a type of subject that does not exist."""
+    if kind not in SUBJECT_TYPES:
+        raise UsageError(f"{at}: {kind!r} is not a subject type ({', '.join(SUBJECT_TYPES)})")
 
 
 def make_rule(
@@ -89,11 +96,25 @@ def within(path: str, roots: Collection[str]) -> bool:
 def _path(target: str, at: str) -> str:
     if "\0" in target:
         raise UsageError(f"{at}: a path holds no NUL byte")
+    if not target.isascii() and not _is_name(target):
+        raise UsageError(f"{at}: {target!r} holds a character that no file name can hold")
     if not target.startswith("/"):
         raise UsageError(f"{at}: {target!r} is relative, and relative to nothing")
     if ".." in target.split("/"):
         raise UsageError(f"{at}: {target!r} climbs with '..'")
     return "/" + "/".join(part for part in target.split("/") if part not in {"", "."})
+
+
+def _is_name(text: str) -> bool:
+    """Tell whether the kernel can be given the text: half of a surrogate pair stands for nothing.
+
+    Those that stand for undecodable bytes do.
+    """
+    try:
+        os.fsencode(text)
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _network(target: str, at: str) -> str:

@@ -1,13 +1,11 @@
-"""The two seccomp programs of a command. Pure, but for reading the first one from its file.
+"""The seccomp program that judges arguments, and the one that makes calls wait. Pure.
 
-The first says which calls exist: `seccomp_policy.json`, built into bytes beforehand. The second
-judges arguments, and depends on the policy, so it is assembled here. The kernel runs both and
-takes the stricter answer.
+Which calls exist is said by another, `seccomp_policy.json`, built into bytes beforehand
+(`stored_programs`). These depend on the plan, so they are assembled here; the plainest are stored
+as well. The kernel runs all of them and takes the strictest answer.
 """
 
 from __future__ import annotations
-
-import os
 
 from . import bpf
 
@@ -23,8 +21,11 @@ HELD = "held"  # the kind of all calls that a person can be asked about
 ARCHITECTURES: Mapping[str, int] = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 _EPERM, _EACCES, _ENOSYS = 1, 13, 38
 
-# Only the calls that the second program looks at. aarch64 never had the others.
-NUMBERS: Mapping[str, tuple[int, int | None]] = {
+# Only the calls that the second program looks at. aarch64 never had the others; of the two that
+# a loader makes before anything else runs, one is enough.
+NUMBERS: Mapping[str, tuple[int | None, int | None]] = {
+    "arch_prctl": (158, None),
+    "set_tid_address": (None, 96),
     "bind": (49, 200),
     "clone": (56, 220),
     "connect": (42, 203),
@@ -32,6 +33,23 @@ NUMBERS: Mapping[str, tuple[int, int | None]] = {
     "execve": (59, 221),
     "execveat": (322, 281),
     "ioctl": (16, 29),
+    "stat": (4, None),
+    "lstat": (6, None),
+    "newfstatat": (262, 79),
+    "statx": (332, 291),
+    "access": (21, None),
+    "faccessat": (269, 48),
+    "faccessat2": (439, 439),
+    "readlink": (89, None),
+    "readlinkat": (267, 78),
+    "statfs": (137, 43),
+    "fstat": (5, 80),
+    "fstatfs": (138, 44),
+    "getxattr": (191, 8),
+    "lgetxattr": (192, 9),
+    "listxattr": (194, 11),
+    "llistxattr": (195, 12),
+    "inotify_add_watch": (254, 27),
     "link": (86, None),
     "linkat": (265, 37),
     "listen": (50, 201),
@@ -50,9 +68,11 @@ NUMBERS: Mapping[str, tuple[int, int | None]] = {
     "renameat": (264, 38),
     "renameat2": (316, 276),
     "rmdir": (84, None),
+    "seccomp": (317, 277),
     "sendmmsg": (307, 269),
     "sendmsg": (46, 211),
     "sendto": (44, 206),
+    "setsockopt": (54, 208),
     "socket": (41, 198),
     "socketpair": (53, 199),
     "symlink": (88, None),
@@ -60,6 +80,16 @@ NUMBERS: Mapping[str, tuple[int, int | None]] = {
     "truncate": (76, 45),
     "unlink": (87, None),
     "unlinkat": (263, 35),
+    "umask": (95, 166),
+    "setuid": (105, 146),
+    "setgid": (106, 144),
+    "setreuid": (113, 145),
+    "setregid": (114, 143),
+    "setresuid": (117, 147),
+    "setresgid": (119, 149),
+    "setfsuid": (122, 151),
+    "setfsgid": (123, 152),
+    "capset": (126, 91),
     "chmod": (90, None),
     "fchmod": (91, 52),
     "fchmodat": (268, 53),
@@ -78,29 +108,44 @@ NUMBERS: Mapping[str, tuple[int, int | None]] = {
     "lremovexattr": (198, 15),
     "fremovexattr": (199, 16),
 }
+LOOKING_CALLS = (
+    "stat", "lstat", "newfstatat", "statx", "access", "faccessat", "faccessat2", "readlink",
+    "readlinkat", "statfs", "getxattr", "lgetxattr", "listxattr", "llistxattr", "inotify_add_watch",
+    "fstat", "fstatfs",
+)  # fmt: skip
+STARTING_CALLS = ("execve", "execveat", "arch_prctl", "set_tid_address")
 METADATA_CALLS = tuple(NUMBERS)[tuple(NUMBERS).index("chmod") :]
+# What changes the caller so that the broker must know; the kernel then carries it out.
+IDENTITY_CALLS = (
+    "setuid", "setgid", "setreuid", "setregid", "setresuid", "setresgid", "setfsuid", "setfsgid",
+    "capset",
+)  # fmt: skip
+STANDING_CALLS = ("umask", *IDENTITY_CALLS)
 # What a traced run looks at: all that a rule could allow.
 TRACED_CALLS = (
-    "bind", "connect", "creat", "execve", "execveat", "link", "linkat", "mkdir", "mkdirat", "mknod",
-    "mknodat", "open", "openat", "rename", "renameat", "renameat2", "rmdir", "sendmmsg", "sendmsg",
-    "sendto", "socket", "symlink", "symlinkat", "truncate", "unlink", "unlinkat", *METADATA_CALLS,
+    "bind", "connect", "creat", "link", "linkat", "mkdir", "mkdirat", "mknod", "mknodat", "open",
+    "openat", "rename", "renameat", "renameat2", "rmdir", "sendmmsg", "sendmsg", "sendto", "socket",
+    "symlink", "symlinkat", "truncate", "unlink", "unlinkat", *STARTING_CALLS, *METADATA_CALLS,
+    *STANDING_CALLS,
 )  # fmt: skip
-# What a person can be asked about, all that the broker can then do itself; and the exec that
-# makes a process the command.
+# What a person can be asked about, all that the broker can then do itself; and what starts a
+# program, which the broker looks at.
 HELD_CALLS = (
-    "creat", "execve", "mkdir", "mkdirat", "mknod", "mknodat", "open", "openat", "rename",
-    "renameat", "renameat2", "rmdir", "symlink", "symlinkat", "truncate", "unlink", "unlinkat",
-    *METADATA_CALLS,
+    "creat", "mkdir", "mkdirat", "mknod", "mknodat", "open", "openat", "rename", "renameat",
+    "renameat2", "rmdir", "symlink", "symlinkat", "truncate", "unlink", "unlinkat",
+    *STARTING_CALLS, *METADATA_CALLS, *STANDING_CALLS,
 )  # fmt: skip
 _WHOLES = {TRACE: TRACED_CALLS, HELD: HELD_CALLS}
 _MAKING_CALLS = ("creat", "mkdir", "mkdirat", "mknod", "mknodat", "symlink", "symlinkat")
-_OLD_TIMES = ("utime", "utimes", "futimesat")  # libc has used utimensat for all of them for long
 
 # CLONE_NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET.
 _NAMESPACE_FLAGS = 0x7E020000
 _MFD_NOEXEC_SEAL = 0x8
 _MSG_FASTOPEN = 0x20000000  # sends and connects in one call, past Landlock's connect rule
-_O_CREAT, _O_TRUNC, _O_ACCMODE = 0x40, 0x200, 0x3
+_O_CREAT, _O_TRUNC, _O_ACCMODE, _O_PATH = 0x40, 0x200, 0x3, 0x200000
+_O_TMPFILE = 0x400000  # the bit of its own: a file without a name, which can be linked later
+_ARCH_SET_FS = 0x1002
+_NEW_LISTENER = 0x8
 _SET_ID_BITS, _SET_ID_VALUES = 0o6000, (0o2000, 0o4000, 0o6000)
 _AT_REMOVEDIR = 0x200
 _RENAME_WHITEOUT = 4  # leaves a device behind, which Landlock does not see being made
@@ -114,7 +159,12 @@ REFUSED_REQUESTS: Mapping[int, str] = {
     0x401C5820: "FS_IOC_FSSETXATTR changes metadata through a descriptor that only reads",
     0x40806685: "FS_IOC_ENABLE_VERITY freezes a file through a descriptor that only reads",
     0x40087602: "FS_IOC_SETVERSION changes metadata through a descriptor that only reads",
+    0x40086604: "EXT4_IOC_SETVERSION, likewise, under the number that ext4 had for it first",
     0x800C6613: "FS_IOC_SET_ENCRYPTION_POLICY changes a folder that is only read",
+    0xC0406618: "FS_IOC_REMOVE_ENCRYPTION_KEY locks files of others who read them",
+    0xC0406619: "FS_IOC_REMOVE_ENCRYPTION_KEY_ALL_USERS, likewise",
+    0x4008941A: "BTRFS_IOC_SUBVOL_SETFLAGS makes what is only read read-only or writable",
+    0xC0C89425: "BTRFS_IOC_SET_RECEIVED_SUBVOL changes metadata of what is only read",
     0x50009401: "BTRFS_IOC_SNAP_CREATE makes names past every check of paths",
     0x50009417: "BTRFS_IOC_SNAP_CREATE_V2, likewise",
     0x5000940E: "BTRFS_IOC_SUBVOL_CREATE, likewise",
@@ -123,8 +173,23 @@ REFUSED_REQUESTS: Mapping[int, str] = {
     0x5000943F: "BTRFS_IOC_SNAP_DESTROY_V2, likewise",
 }
 
+# Kinds of brokered calls, as the plan names them: with addresses of a network, with paths of
+# sockets, and questions for names, which tell the broker what to look up.
+_CONNECT, _SOCKET_PATHS, _NAMES = "connect", "socket paths", "names"
+ADDRESS_CALLS = ("connect", "sendto", "sendmsg", "sendmmsg")
+_LONGEST_QUESTION = 514
+_LEVEL_IP, _LEVEL_IP6 = 0, 41
+# IP_OPTIONS; IPV6_2292RTHDR, IPV6_2292PKTOPTIONS, IPV6_RTHDR.
+_ROUTES4, _ROUTES6 = (4,), (5, 6, 57)
+# MCAST_JOIN_GROUP, BLOCK_SOURCE, UNBLOCK_SOURCE, JOIN_SOURCE_GROUP, MSFILTER.
+_GROUPS = (42, 43, 44, 46, 48)
+# IP_ADD_MEMBERSHIP, UNBLOCK_SOURCE, BLOCK_SOURCE, ADD_SOURCE_MEMBERSHIP, MSFILTER.
+_GROUPS4 = (35, 37, 38, 39, 41, *_GROUPS)
+# IPV6_ADD_MEMBERSHIP, JOIN_ANYCAST.
+_GROUPS6 = (20, 27, *_GROUPS)
+
 _UNIX, _INET, _INET6, _NETLINK = 1, 2, 10, 16
-_STREAM, _DATAGRAM, _TYPE_MASK = 1, 2, 0xF
+_STREAM, _DATAGRAM, _SEQUENCE, _TYPE_MASK = 1, 2, 5, 0xF
 _TCP, _UDP, _ROUTE = (0, 6), (0, 17), (0,)
 # What each name of the plan opens. The protocol counts: MPTCP and SCTP are streams that Landlock
 # does not see, ICMP is a datagram.
@@ -134,16 +199,6 @@ SOCKETS: Mapping[str, bpf.Row] = {
     "udp": ((0, _ALL, (_INET, _INET6)), (1, _TYPE_MASK, (_DATAGRAM,)), (2, _ALL, _UDP)),
     "netlink route": ((0, _ALL, (_NETLINK,)), (2, _ALL, _ROUTE)),
 }
-
-
-def call_program(machine: str) -> bytes:
-    """Return the checked-in program that says which calls exist."""
-    path = os.path.join(os.path.dirname(__file__), f"seccomp_{machine}.bpf")
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        return os.read(descriptor, os.fstat(descriptor).st_size)
-    finally:
-        os.close(descriptor)
 
 
 def argument_program(
@@ -160,13 +215,18 @@ def argument_program(
     """
     blocks = [*_fixed(), *_sockets(sockets), *_opening(truncate_is_seen=truncate_is_seen)]
     blocks.extend(_metadata(() if "metadata" not in brokered else METADATA_CALLS))
+    blocks.extend(_socket_options(sockets, brokered))
     return _assemble(machine, [block for block in blocks if block[0] not in left_out])
 
 
 def broker_program(machine: str, brokered: Collection[str]) -> bytes:
     """Assemble the program that makes these kinds of calls wait for the broker."""
     wholes = [names for kind, names in _WHOLES.items() if kind in brokered]
-    return _assemble(machine, list(_all_of(wholes[0]) if wholes else _brokered(brokered)))
+    chosen = _all_of(wholes[0]) if wholes else (*_brokered(brokered), *_starting(brokered))
+    blocks = [*_alone(), *_looking(brokered), *chosen]
+    known = {name for name, _ in blocks}
+    blocks.extend(block for block in _with_addresses(brokered) if block[0] not in known)
+    return _assemble(machine, blocks)
 
 
 def brokered_numbers(machine: str) -> dict[int, str]:
@@ -208,31 +268,65 @@ def _fixed() -> Iterator[Block]:
 def _sockets(sockets: Collection[str]) -> Iterator[Block]:
     refused = bpf.errno_action(_EACCES)
     yield "socket", bpf.unless_rows([SOCKETS[name] for name in sockets], refused)
-    yield "socketpair", bpf.unless_masked(0, _ALL, (_UNIX,), refused)
-    if "unix" not in sockets:  # then a listener could only be one of the network
-        yield "listen", bpf.answer(refused)
+    if "unix" in sockets:
+        yield "socketpair", bpf.unless_masked(0, _ALL, (_UNIX,), refused)
+        return
+    # A datagram's end could send to any path. And a listener could only be one of the network.
+    pair = ((0, _ALL, (_UNIX,)), (1, _TYPE_MASK, (_STREAM, _SEQUENCE)))
+    yield "socketpair", bpf.unless_rows([pair], refused)
+    yield "listen", bpf.answer(refused)
+
+
+def _socket_options(sockets: Collection[str], brokered: Collection[str]) -> Iterator[Block]:
+    """Refuse options that send packets elsewhere than to an address that was judged.
+
+    Routes lead past it. Who joins a group, or says whom it hears there, has the kernel tell that to
+    the network: to any address of the caller's choice, from no socket of the caller's.
+    """
+    if _CONNECT not in brokered and {"tcp", "udp"}.isdisjoint(sockets):
+        return
+    routes4, routes6 = (_ROUTES4, _ROUTES6) if _CONNECT in brokered else ((), ())
+    rows = [
+        ((1, _ALL, (_LEVEL_IP,)), (2, _ALL, (*routes4, *_GROUPS4))),
+        ((1, _ALL, (_LEVEL_IP6,)), (2, _ALL, (*routes6, *_GROUPS6))),
+    ]
+    yield "setsockopt", bpf.if_rows(rows, bpf.errno_action(_EPERM))
 
 
 def _metadata(brokered: Collection[str]) -> Iterator[Block]:
     for name in METADATA_CALLS:
-        if name not in brokered or name in _OLD_TIMES:
+        if name not in brokered:
             yield name, bpf.answer(bpf.errno_action(_EPERM))
 
 
 def _opening(*, truncate_is_seen: bool) -> Iterator[Block]:
     """Judge what an open does beside opening.
 
-    Nobody who is confined makes a file that lends its owner's rights. And before ABI 3, where
-    Landlock is blind to truncation, reading must not be enough to empty a file.
+    Nobody who is confined makes a file that lends its owner's rights. Nobody opens one neither to
+    read nor to write (access mode 3): the kernel asks Landlock for no right then, and opens it all
+    the same, devices as well. And before ABI 3, where Landlock is blind to truncation, reading must
+    not be enough to empty a file.
     """
     refused = bpf.errno_action(_EACCES)
     empties = (_O_TRUNC, _O_TRUNC | _O_ACCMODE)
     for name, flags in (("open", 1), ("openat", 2)):
-        set_id = ((flags, _O_CREAT, (_O_CREAT,)), (flags + 1, _SET_ID_BITS, _SET_ID_VALUES))
+        lends = (flags + 1, _SET_ID_BITS, _SET_ID_VALUES)
+        set_id = [((flags, bit, (bit,)), lends) for bit in (_O_CREAT, _O_TMPFILE)]
+        for_nothing = ((flags, _O_PATH | _O_ACCMODE, (_O_ACCMODE,)),)
         truncation = ((flags, _O_TRUNC | _O_ACCMODE, empties),)
-        yield name, bpf.if_rows([set_id] if truncate_is_seen else [set_id, truncation], refused)
+        rows = [*set_id, for_nothing, *([] if truncate_is_seen else [truncation])]
+        yield name, bpf.if_rows(rows, refused)
     if not truncate_is_seen:
         yield "truncate", bpf.answer(refused)
+
+
+def _alone() -> Iterator[Block]:
+    """Let no other listener take the broker's place.
+
+    The kernel allows one at a time, and another once the broker has ended: what a command leaves
+    behind could then answer its own calls. Here, since this program itself is loaded with one.
+    """
+    yield "seccomp", bpf.if_any_bit(1, _NEW_LISTENER, bpf.errno_action(_EPERM))
 
 
 def _all_of(names: Collection[str]) -> Iterator[Block]:
@@ -240,7 +334,18 @@ def _all_of(names: Collection[str]) -> Iterator[Block]:
         yield name, bpf.answer(bpf.NOTIFY)
 
 
+def _with_addresses(kinds: Collection[str]) -> Iterator[Block]:
+    """Make calls wait whose address is in memory; what has none in a register need not wait."""
+    if _CONNECT not in kinds and _SOCKET_PATHS not in kinds:
+        return
+    longest = _LONGEST_QUESTION if _NAMES in kinds else -1
+    yield "sendto", bpf.if_pointer_or_short(4, 2, longest, bpf.NOTIFY)
+    for name in ("connect", "listen", "sendmmsg", "sendmsg"):
+        yield name, bpf.answer(bpf.NOTIFY)
+
+
 def _brokered(kinds: Collection[str]) -> Iterator[Block]:
+    yield from _all_of(STANDING_CALLS if kinds else ())
     if "create" in kinds:
         yield "open", bpf.if_any_bit(1, _O_CREAT, bpf.NOTIFY)
         yield "openat", bpf.if_any_bit(2, _O_CREAT, bpf.NOTIFY)
@@ -254,4 +359,17 @@ def _brokered(kinds: Collection[str]) -> Iterator[Block]:
         yield "rmdir", bpf.answer(bpf.NOTIFY)
     if "metadata" in kinds:
         for name in METADATA_CALLS:
+            yield name, bpf.answer(bpf.NOTIFY)
+
+
+def _starting(kinds: Collection[str]) -> Iterator[Block]:
+    if kinds:  # where there is a broker anyway, it looks at what is started
+        for name in ("execve", "execveat", "set_tid_address"):
+            yield name, bpf.answer(bpf.NOTIFY)
+        yield "arch_prctl", bpf.if_masked(0, _ALL, (_ARCH_SET_FS,), bpf.NOTIFY)
+
+
+def _looking(kinds: Collection[str]) -> Iterator[Block]:
+    if "look" in kinds:
+        for name in LOOKING_CALLS:
             yield name, bpf.answer(bpf.NOTIFY)

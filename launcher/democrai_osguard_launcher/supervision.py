@@ -1,27 +1,34 @@
 """The process that stays outside: it waits for the command, passes signals on, and brokers.
 
 Needed where something must be brokered, or where there is a terminal that the command could be
-typed into: the command then runs in a session of its own. Otherwise the launcher becomes the
+typed into: the command then runs in a session of its own, unless who starts it has seen to that.
+Otherwise the launcher becomes the
 command and nothing stays.
 """
 
 from __future__ import annotations
 
+import gc
 import os
 import select
 
-from . import kernel, seccomp
+from . import kernel, objects, seccomp
 from .broker import Broker, resolve_roots
-from .enforcement import close_others
-from .errors import NotEnforced
+from .enforcement import CAPABILITIES, close_others
+from .errors import Exit, NotEnforced
+from .plan import CONNECT, SOCKET_PATHS
+from .rules import FILESYSTEM, OPERATIONS
+from .starting import identities
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import signal
     import socket
+    from collections.abc import Callable, Iterator, Mapping
     from typing import NoReturn, Protocol
 
     from .broker import Roots
+    from .grants import Grants
     from .plan import Plan
 
     class Companion(Protocol):
@@ -47,7 +54,9 @@ _PASSED_ON = (
 )  # fmt: skip
 _FATAL_SHIFT = 128
 _FIRST_OWN_DESCRIPTOR = 3
-_FROM_THE_ROOT = -100  # AT_FDCWD, which an absolute path does without
+# What the command has, so that it can have nothing done that it could not do; and to look into it.
+_SYS_PTRACE = 19
+_KEPT = (*CAPABILITIES, _SYS_PTRACE)
 
 
 class Channel:
@@ -98,71 +107,178 @@ class Channel:
         return listener
 
 
-def split(plan: Plan, companion: Companion | None = None) -> Channel:
+def split(plan: Plan, companion: Companion | None = None, *, own_session: bool = True) -> Channel:
     """Fork. Return in the process that will be the command; the other one never returns."""
     if plan.brokered or companion:
         _check_that_a_broker_can_work()
+    if not own_session:
+        kernel.adopt_orphans()  # in a session that is not its own nothing else tells whose they are
     channel = Channel()
     supervisor = os.getpid()
     roots = resolve_roots(planned.rule for planned in plan.rules)
+    # Landlock holds the others, but for what the broker does after a question.
+    noted = objects.note(roots, OPERATIONS[FILESYSTEM] if _asks(companion) else ("modify",))
+    loaders = identities(plan.loaders, roots)
+    sight = _sight(plan) if "look" in plan.brokered else None
     # Until the supervisor can pass a signal on it waits: it must not end the supervisor instead.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, (*_PASSED_ON, signal.SIGTSTP))
     command = os.fork()
     if command:
-        _let_go({channel.stay_outside(), *((companion.file,) if companion else ())})
+        gc.freeze()  # what was loaded stays; what comes now may live long
+        gc.enable()
+        _let_go({channel.stay_outside(), *_files(companion)})
         _pass_signals_on(command)
+        signal.signal(signal.SIGCHLD, lambda *_: reap_others(command))
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        listener = channel.take(command) if plan.brokered or companion else None
-        broker = None if listener is None else _make_broker(plan, roots, listener, companion)
-        if companion:
-            companion.begin(command)
-        _supervise(command, broker)
+
+        def begin() -> Broker | None:
+            waits = plan.brokered or companion
+            listener = channel.take(command) if waits else None
+            kernel.keep_capabilities(_KEPT)
+            broker = None if listener is None else _make_broker(plan, roots, listener, companion)
+            if broker:
+                broker.loaders, broker.sight, broker.noted = loaders, sight, noted
+            return broker
+
+        _stay(command, begin, companion)
     signal.pthread_sigmask(signal.SIG_SETMASK, before)
     kernel.set_death_signal(signal.SIGKILL)  # without its broker the command is half a command
     if os.getppid() != supervisor:
         os._exit(_FATAL_SHIFT + signal.SIGKILL)
-    os.setsid()
+    if own_session:
+        os.setsid()
     channel.stay_inside()
     return channel
 
 
+def _files(companion: Companion | None) -> tuple[int, ...]:
+    return (companion.file,) if companion else ()
+
+
+def _asks(companion: Companion | None) -> bool:
+    return companion is not None and companion.waiting == seccomp.HELD
+
+
+def _sight(plan: Plan) -> Grants:
+    from . import looking  # noqa: F401, PLC0415 - read now, while the command can change nothing
+    from .grants import Grants  # noqa: PLC0415 - few launches look at anything
+
+    return Grants(plan)
+
+
 def _make_broker(plan: Plan, roots: Roots, listener: int, companion: Companion | None) -> Broker:
     if companion is not None:
-        return companion.make_broker(plan, roots, listener)
-    return Broker(roots, listener, seccomp.brokered_numbers(os.uname().machine))
+        broker = companion.make_broker(plan, roots, listener)
+    else:
+        broker = Broker(roots, listener, seccomp.brokered_numbers(os.uname().machine))
+    if CONNECT in plan.brokered or SOCKET_PATHS in plan.brokered:
+        from .connections import Connections  # noqa: PLC0415 - only where something is dialled
+
+        # Whoever explains or asks speaks of names.
+        curious = _asks(companion) or (companion is not None and CONNECT in plan.brokered)
+        broker.connections = Connections(plan, broker, curious=curious)
+    return broker
 
 
 def _check_that_a_broker_can_work() -> None:
     """Raise NotEnforced inside another launch: what a broker looks up with is refused there."""
     try:
-        os.close(kernel.open_without_magic_links(_FROM_THE_ROOT, b"/", os.O_PATH | os.O_CLOEXEC))
+        here = os.O_PATH | os.O_CLOEXEC
+        os.close(kernel.open_without_magic_links(kernel.FROM_THE_ROOT, b"/", here))
     except OSError as error:
         raise NotEnforced("refused: inside another launch no broker can work") from error
 
 
+def _stay(
+    command: int, begin: Callable[[], Broker | None], companion: Companion | None
+) -> NoReturn:
+    """Supervise the command to its end; it does not outlive a supervisor that fails."""
+    try:
+        broker = begin()
+        if companion:
+            companion.begin(command)
+        _supervise(command, broker)
+    except Exception as error:  # noqa: BLE001 - nobody further out could end the command
+        said = _error_output(command)
+        os.kill(command, signal.SIGKILL)
+        _say(said, f"democrai-launch: the supervisor failed: {type(error).__name__}\n")
+        os._exit(Exit.NOT_ENFORCED)
+
+
+def _error_output(command: int) -> int | None:
+    """Return a copy of where the command writes errors: the supervisor has kept nothing of it."""
+    try:
+        return kernel.copy_descriptor(os.pidfd_open(command), _FIRST_OWN_DESCRIPTOR - 1)
+    except OSError:
+        return None
+
+
+def _say(file: int | None, line: str) -> None:
+    """Write a line, unless that would have to wait."""
+    try:
+        if file is not None and select.select((), (file,), (), 0)[1]:
+            os.write(file, line.encode())
+    except (OSError, ValueError):
+        return
+
+
 def _supervise(command: int, broker: Broker | None) -> NoReturn:
     ended = os.pidfd_open(command)
+    connections = broker.connections if broker else None
+    dialling = connections.descriptors if connections else ()
     poll = select.poll()
-    poll.register(ended, select.POLLIN)
-    for descriptor in broker.descriptors if broker else ():
+    for descriptor in (ended, *(broker.descriptors if broker else ()), *dialling):
         poll.register(descriptor, select.POLLIN)
+    usual = [(broker.listener, select.POLLIN)] if broker else []
     while True:
-        ready = dict(poll.poll(broker.patience if broker else None))
+        events = poll.poll(_patience(broker))
+        ready = dict(events)
         if ended in ready:
             _end_like(command)
         if broker is None:
             continue
         broker.tend(ready)
-        for descriptor, events in ready.items():
-            # The last process under the filter is gone, or nobody can be asked any more.
-            if not events & select.POLLIN or descriptor not in broker.descriptors:
-                poll.unregister(descriptor)
+        if connections:
+            connections.tend()
+        for descriptor in _finished(broker, ready, dialling) if events != usual else ():
+            poll.unregister(descriptor)
+
+
+def _finished(broker: Broker, ready: Mapping[int, int], dialling: tuple[int, ...]) -> Iterator[int]:
+    """Yield what need not be waited for any more.
+
+    The last process under the filter is gone, or nobody can be asked.
+    """
+    for descriptor, events in ready.items():
+        if descriptor in dialling:
+            continue
+        if not events & select.POLLIN or descriptor not in broker.descriptors:
+            yield descriptor
+
+
+def _patience(broker: Broker | None) -> int | None:
+    """Return after how many milliseconds to look again; None for whenever something happens."""
+    if broker is None or broker.connections is None:
+        return broker.patience if broker else None
+    seconds = broker.connections.patience
+    own = None if seconds is None else int(seconds * 1000)
+    return min((each for each in (own, broker.patience) if each is not None), default=None)
 
 
 def _pass_signals_on(command: int) -> None:
     for number in _PASSED_ON:
         signal.signal(number, lambda received, _frame: os.kill(command, received))
     signal.signal(signal.SIGTSTP, lambda _received, _frame: _stop(command))
+
+
+def reap_others(command: int) -> None:
+    """Reap what was left behind and has ended; the command itself is waited for elsewhere."""
+    how = os.WEXITED | os.WNOHANG | os.WNOWAIT
+    try:
+        while (found := os.waitid(os.P_ALL, 0, how)) and found.si_pid != command:
+            os.waitpid(found.si_pid, 0)
+    except ChildProcessError:
+        return  # the signal came after the command was waited for, and nobody else is left
 
 
 def _let_go(keep: set[int]) -> None:

@@ -60,6 +60,13 @@ class TracingBroker(Broker):
             if not explained:
                 self._watch.refused(name, call)
             raise OSError(code, os.strerror(code))
-        if self._waiting.action(call.number, call.arguments) == bpf.NOTIFY:
+        if self._waiting.action(call.number, call.arguments) != bpf.NOTIFY:
+            if name == "sendto" and self.connections:
+                self.connections.overhear(call)  # a name that may be asked for, to speak of it
+            raise GoOn
+        try:
             return super().answer(name, call)
-        raise GoOn
+        except PermissionError:
+            if not explained:
+                self._watch.unreached(name, call, self.connections)
+            raise

@@ -28,16 +28,19 @@ _MODULE = "democrai_osguard_launcher.warm"
 class LaunchFailed(LaunchError):
     """Nothing was run; the code is the one that `democrai-launch` would have exited with."""
 
-    def __init__(self, code: int, line: str) -> None:
+    def __init__(self, code: int, line: str, number: int = 0) -> None:
         super().__init__(line)
         self.exit_code = code
+        self.errno = number  # why the kernel would not start it
 
 
 class WarmLauncher:
     """One warm launcher, started when it is first needed and again when it has died."""
 
-    def __init__(self, python: Sequence[str] = (sys.executable, "-I")) -> None:
-        self._python = tuple(python)
+    def __init__(
+        self, python: Sequence[str] = (sys.executable, "-I"), options: Sequence[str] = ()
+    ) -> None:
+        self._words = (*python, "-m", _MODULE, *options)
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._connection: socket.socket | None = None
@@ -65,8 +68,8 @@ class WarmLauncher:
         if complaint:
             if pid:
                 os.waitpid(pid, 0)
-            code, _, line = complaint.decode(errors="surrogateescape").partition(" ")
-            raise LaunchFailed(int(code), line)
+            code, number, line = complaint.decode(errors="surrogateescape").split(" ", 2)
+            raise LaunchFailed(int(code), line, int(number))
         return pid
 
     def close(self) -> None:
@@ -96,8 +99,8 @@ class WarmLauncher:
         if self._connection is None:
             self._connection, theirs = socket.socketpair()
             with theirs:
-                command = [*self._python, "-m", _MODULE]
-                self._process = subprocess.Popen(command, stdin=theirs.fileno())  # noqa: S603
+                words = self._words
+                self._process = subprocess.Popen(words, stdin=theirs.fileno())  # noqa: S603
         return self._connection
 
     def _forget(self) -> None:

@@ -7,12 +7,15 @@ in the kernel, never from what a program says. `docs/broker.md` describes the li
 
 from __future__ import annotations
 
+import ipaddress
 import json
 import os
 
-from . import acts, addresses, network_acts, seccomp
+from . import acts, addresses, landlock, network_acts, seccomp, unruled
+from .destinations import is_inside
 from .grants import Grants
 from .reaching import Reaching
+from .report import Lines
 from .rules import FILESYSTEM, NETWORK
 
 TYPE_CHECKING = False
@@ -21,6 +24,7 @@ if TYPE_CHECKING:
 
     from .broker import Broker, Roots
     from .caller import Call
+    from .connections import Connections
     from .network_acts import Datum
     from .plan import Plan
 
@@ -40,14 +44,17 @@ class Watch:
 
     def __init__(self, file: int, plan: Plan, *, command: tuple[str, ...], mode: str) -> None:
         self.file = file
-        self._grants = Grants(plan)
+        # What is needed may be run with a broker, which then judges more.
+        self._grants = Grants(plan, has_broker=mode == NEEDED)
         self._reaching = Reaching(plan)
+        self._unruled = unruled.Unruled(plan.abi)
         self._mode = mode
         self._room = MAX_LINES
         self._command = 0  # the process that is to become the command
         self._started = False  # what comes before its exec are the launcher's own trials
         self._peers: dict[tuple[int, int], network_acts.Reach] = {}
-        self._write({"format": FORMAT, "mode": mode, "command": list(command)})
+        head = {"format": FORMAT, "mode": mode, "command": list(command)}
+        self._lines = Lines(file, json.dumps(head))
 
     def begin(self, command: int) -> None:
         """Say which process becomes the command."""
@@ -66,21 +73,48 @@ class Watch:
             self._started = name == _FIRST_CALL and call.thread == self._command
         if not self._started:
             return False
+        done = acts.file_acts(name, call)
         found = [
             _missing(FILESYSTEM, operation, act.folder or act.target, act.target)
-            for act in acts.file_acts(name, call)
+            for act in done
             for operation in self._grants.missing_for(act)
         ]
+        if self._mode == NEEDED:
+            self._moves(done)
+        reason = self._reason(name, call, done)
+        if reason:
+            found = [*(found if name == "bind" else []), {**_NOTHING, "why": reason}]
         for message in network_acts.messages(name, call):
             found += self._network(name, call, message)
         for each in found:
             self._line(name, call, each)
         return bool(found)
 
+    def _reason(self, name: str, call: Call, done: tuple[acts.Act, ...]) -> str | None:
+        """Return why no rule helps, where that is so."""
+        if self._unruled.listens(name, call):
+            return unruled.LISTENING
+        return self._unruled.unix(name, call, done) if self._mode == NEEDED else None
+
     def refused(self, name: str, call: Call) -> None:
         """Write down a refusal that no file and no peer explains."""
         if self._started:
             self._line(name, call, _socket(call) if name == "socket" else _NOTHING)
+
+    def _moves(self, done: tuple[acts.Act, ...]) -> None:
+        """Write down what came to another folder: rules for that folder count for it there."""
+        for act in done:
+            if os.path.dirname(act.target) != os.path.dirname(act.leads_to or act.target):
+                whole = bool(act.right & landlock.READ_DIR)
+                self._write({"moved": act.target, "to": act.leads_to, "folder": whole})
+
+    def unreached(self, name: str, call: Call, connections: Connections | None) -> None:
+        """Write down a peer that the broker refused: what its name means only the broker knows."""
+        for message in network_acts.messages(name, call) if self._started else ():
+            reach = network_acts.peer(message.address)
+            if reach is not None:
+                known = connections.name_of(reach.host) if connections else None
+                self._line(name, call, _connection("connect", reach, name=known))
 
     def _network(self, name: str, call: Call, message: Datum) -> list[Fields]:
         socket = (call.process(), call.integer(0))
@@ -117,8 +151,9 @@ class Watch:
     def _write(self, line: dict[str, object]) -> None:
         if self._room > 0:
             self._room -= 1
-            text = json.dumps(line if self._room else {"more": "was left out"})
-            os.write(self.file, text.encode() + b"\n")
+            added = self._lines.add(json.dumps(line if self._room else {"more": "was left out"}))
+            if not added:  # the command goes on, as strictly held as before
+                self._room = 0
 
 
 def _missing(kind: str, operation: str, target: str | None = None, path: str = "") -> Fields:
@@ -134,9 +169,16 @@ def _socket(call: Call) -> Fields:
     return _missing(NETWORK, "connect")
 
 
-def _connection(operation: str, reach: network_acts.Reach, scheme: str = "") -> Fields:
+def _connection(
+    operation: str, reach: network_acts.Reach, scheme: str = "", name: str | None = None
+) -> Fields:
+    """Say which rule was missing for a peer: by its name, unless a name does not lead there."""
+    inside = is_inside(ipaddress.ip_address(reach.host).packed)
     host = f"[{reach.host}]" if ":" in reach.host else reach.host
-    return _missing(NETWORK, operation, f"{scheme}{host}:{reach.port}")
+    if name and not inside:
+        return _missing(NETWORK, operation, f"{scheme}{name}:{reach.port}")
+    more = {"inside": True, **({"name": name} if name else {})} if inside else {}
+    return {**_missing(NETWORK, operation, f"{scheme}{host}:{reach.port}"), **more}
 
 
 def _program(process: int) -> str:

@@ -15,6 +15,7 @@ from approvals.cases import ADA, read, receive
 from approvals.command import COMMAND, osguard
 from approvals.hostile import HOSTILE_PATHS, HUGE, RAW
 
+from democrai_osguard.access import Subject, SubjectType
 from democrai_osguard.approvals import ApprovalService, Origin, Resume, open_service
 from democrai_osguard.approvals.covering import encoded
 from democrai_osguard.approvals.sql_store import SqlStore
@@ -47,12 +48,14 @@ def test_an_empty_list_says_so(state: Path) -> None:
 def test_the_table_shows_what_the_contract_wants_shown(
     state: Path, service: ApprovalService
 ) -> None:
-    asked = service.register(read("/srv/a", None), Origin(21))
+    chain = (Subject(SubjectType.AGENT, "planner"), Subject(SubjectType.MODULE, "notes"))
+    asked = service.register(read("/srv/a", None), Origin(21), chain=chain)
     title, row = osguard(state, "requests", "list").stdout.splitlines()
     assert title.split() == [
-        "ID", "SUBJECT", "WHAT", "TARGET", "SESSION", "RESUMES", "ASKED", "LAST", "STATE",
+        "ID", "SUBJECT", "WHAT", "TARGET", "CHAIN", "SESSION", "RESUMES", "ASKED", "LAST", "STATE",
     ]  # fmt: skip
-    for word in (asked.id, "module:notes", "Filesystem read", "/srv/a", "no", "pending"):
+    shown = "agent:planner > module:notes"
+    for word in (asked.id, "module:notes", "Filesystem read", "/srv/a", shown, "no", "pending"):
         assert word in row
 
 
@@ -83,6 +86,49 @@ def test_approving(state: Path, service: ApprovalService, scope: str) -> None:
     assert said == f"done: module:notes may filesystem read /srv/data/a ({scope})"
     assert how == "  to take it back: democrai-osguard approvals revoke 1"
     assert service.check(read("/srv/data/a")).code == f"{scope}_approval"
+
+
+ASK = ("explain", "--subject", "module:notes", "filesystem", "read", "/srv/data/a")
+
+
+def test_explain_knows_what_was_approved_for_good(state: Path, service: ApprovalService) -> None:
+    service.approve_permanently(service.register(read("/srv/data/a")).id, ADA)
+    done = osguard(state, *ASK)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "approved permanently: filesystem read /srv/data/a" in done.stdout
+    document = json.loads(osguard(state, *ASK, "--json").stdout)
+    assert (document["decision"], document["code"]) == ("allow", "permanent_approval")
+
+
+def test_explain_knows_what_was_denied(state: Path, service: ApprovalService) -> None:
+    service.deny(service.register(read("/srv/data/a")).id, ADA)
+    done = osguard(state, *ASK)
+    assert done.returncode == 1
+    assert "an operator denied filesystem read /srv/data/a" in done.stdout
+
+
+def test_explain_counts_an_approval_of_a_session_in_that_session_alone(
+    state: Path, service: ApprovalService
+) -> None:
+    service.approve_for_session(service.register(read("/srv/data/a", "sess-1")).id, ADA)
+    own = osguard(state, *ASK, "--session", "sess-1", "--json")
+    assert (own.returncode, json.loads(own.stdout)["code"]) == (0, "session_approval")
+    assert osguard(state, *ASK, "--session", "sess-2").returncode == 2
+    assert osguard(state, *ASK).returncode == 2
+
+
+def test_explain_asks_the_store_that_it_is_told_of(
+    state: Path, tmp_path: Path, service: ApprovalService
+) -> None:
+    service.deny(service.register(read("/srv/data/a")).id, ADA)
+    url = f"sqlite://{state}/approvals/approvals.sqlite3"
+    assert osguard(tmp_path / "other", *ASK, "--store", url).returncode == 1
+    assert osguard(tmp_path / "other", *ASK, "--store", "sqlite://here").returncode == 64
+
+
+def test_explain_makes_no_store(state: Path) -> None:
+    assert osguard(state, *ASK).returncode == 2
+    assert not state.exists()
 
 
 def test_widening_says_what_it_opens(state: Path, service: ApprovalService) -> None:
@@ -200,6 +246,35 @@ def test_watch_prints_a_line_for_each_change(state: Path, service: ApprovalServi
     assert json.loads(watching.stdout.readline())["state"] == "denied"
     watching.kill()
     watching.communicate()
+
+
+def test_watch_in_plain_words_shows_what_every_interface_shows(
+    state: Path, service: ApprovalService
+) -> None:
+    chain = (Subject(SubjectType.AGENT, "planner"), Subject(SubjectType.MODULE, "notes"))
+    resume = Resume("a", {"password": "hunter2"})
+    first = service.register(receive("https://a.com/v1"), chain=chain, resume=resume)
+    second = service.register(read("/srv/a", None))
+    watching = subprocess.Popen(
+        [*COMMAND, "requests", "watch"],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "DEMOCRAI_STATE_DIR": str(state)},
+    )
+    assert watching.stdout is not None
+    lines = [watching.stdout.readline() for _ in range(2)]
+    watching.kill()
+    watching.communicate()
+    said = (
+        f"{first.id}  pending  Network receive  module:notes wants to receive data from"
+        " https://a.com/v1, on behalf of agent:planner; asked once."
+        "  (chain agent:planner > module:notes; session key yes; resumable yes)\n"
+    )
+    also = (
+        f"{second.id}  pending  Filesystem read  module:notes wants to read /srv/a; asked once."
+        "  (chain module:notes; session key no; resumable no)\n"
+    )
+    assert sorted(lines) == sorted((said, also))
 
 
 class Terminal:

@@ -99,7 +99,7 @@ class FakeHelper:
 
         self._listing = Listing(
             sandbox, os.geteuid(), Subject("tool", "honest"), session=None, since=0, refusals=0,
-            endpoints=0, names=(), layers=("bpf",), populated=True, state="held",
+            endpoints=0, names=(), layers=("bpf",), populated=True, state="held", follows=None,
         )  # fmt: skip
         self._instance = instance
         self._listener = socket.socket(socket.AF_UNIX)
@@ -127,7 +127,7 @@ class FakeHelper:
     def _answer(self, stream: socket.socket) -> None:
         while header := stream.recv(protocol.HEADER):
             call = stream.recv(protocol.frame_length(header))
-            report = Report(1, self._instance, (), "pidfd", 1, "", 0)
+            report = Report(1, self._instance, (), "pidfd", 1, "", 0, 0)
             reply = report if b"status" in call else Listed((self._listing,))
             stream.sendall(protocol.frame(reply))
 

@@ -20,6 +20,7 @@ from democrai_osguard.approvals import (
     UnknownRequest,
     UnknownScope,
 )
+from democrai_osguard.approvals.request_table import HELD_SECONDS
 
 REQUEST = read("/srv/data/customers.csv")
 
@@ -74,6 +75,37 @@ def test_a_held_call_may_be_answered_once(service: ApprovalService) -> None:
 def test_a_held_call_waits_no_longer_than_it_was_told(service: ApprovalService) -> None:
     asked = service.register(REQUEST, held=True)
     assert service.wait_for_answer(asked.id, 0.05).state == "pending"
+
+
+def test_a_held_call_that_falls_silent_takes_its_question_with_it(
+    service: ApprovalService,
+) -> None:
+    now = [1000.0]
+    aging = ApprovalService(service.store, clock=lambda: now[0])
+    asked = aging.register(REQUEST, held=True)
+    for _ in range(9):  # as long as it waits it stands
+        now[0] += 0.8 * HELD_SECONDS
+        assert [each.id for each in aging.list_requests()] == [asked.id]
+        assert aging.wait_for_answer(asked.id, 0).state == "pending"
+    seen = aging.watch(timeout=30)
+    assert next(seen).id == asked.id
+    now[0] += HELD_SECONDS + 1
+    assert aging.list_requests() == []
+    assert (found := next(seen)).id == asked.id
+    assert found.state == "expired"
+    assert not aging.approve_once(asked.id, ADA).applied
+
+
+@pytest.mark.parametrize("held_first", [True, False])
+def test_a_held_call_does_not_take_the_question_of_another_with_it(
+    service: ApprovalService, held_first: bool
+) -> None:
+    now = [1000.0]
+    aging = ApprovalService(service.store, clock=lambda: now[0])
+    for held in (held_first, not held_first):
+        asked = aging.register(REQUEST, held=held)
+    now[0] += 2 * HELD_SECONDS
+    assert [each.id for each in aging.list_requests()] == [asked.id]
 
 
 def test_watching_sees_what_is_open_and_what_changes(service: ApprovalService) -> None:

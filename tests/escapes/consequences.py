@@ -14,6 +14,7 @@ _KERNEL = (
     (r"^read the kernel|^write to the kernel|^write kernel", "reads or sets the kernel's state"),
     (r"^open a disk", "reads the disk beneath every file's permissions"),
     (r"^(read|list)", "reads what was not granted"),
+    (r"for nothing$", "learns of a file, or opens a device, that was not granted"),
     (r"^write own memory", "rewrites its own code, read-only pages too"),
     (r"descriptor that reads", "changes a file that it may only read"),
     (r"^make a (device|whiteout)", "makes a file that stands for a device"),

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 KERNEL, OPERATION = "kernel", "operation"
 
 
-def kernel_rows(peers: Mapping[str, Mapping[str, str]]) -> Iterator[Row]:
+def kernel_rows(peers: Mapping[str, Mapping[str, str]], *, guarded: bool) -> Iterator[Row]:
     """Yield each technique with what stops it here, and what it does in the peers."""
     for name, (attempt, anybody) in TECHNIQUES.items():
         uid = NOBODY if anybody else 0
@@ -34,7 +34,7 @@ def kernel_rows(peers: Mapping[str, Mapping[str, str]]) -> Iterator[Row]:
             "user" if anybody else "root",
             of_kernel_technique(name),
             free=_in_world(uid, _freely(attempt, uid)),
-            layers=_layers(attempt, uid),
+            layers=(_guard(attempt) if guarded else {}) | _layers(attempt, uid),
             peers={peer: found[name] for peer, found in peers.items()},
         )
 
@@ -43,15 +43,16 @@ def _freely(attempt: Callable[[World], object], uid: int) -> Callable[[World], s
     return lambda w: freely(lambda: attempt(w), uid)
 
 
-def _layers(attempt: Callable[[World], object], uid: int) -> dict[str, str]:
-    def guarded(w: World) -> str:
-        return under_guard(lambda: attempt(w), str(w.inside))
+def _guard(attempt: Callable[[World], object]) -> dict[str, str]:
+    # The guard does not ask who runs it; as root it can load what it needs wherever that is.
+    return {"guard": _in_world(0, lambda w: under_guard(lambda: attempt(w), str(w.inside)))}
 
+
+def _layers(attempt: Callable[[World], object], uid: int) -> dict[str, str]:
     def confined(layer: str) -> str:
         return _in_world(uid, lambda w: under(layer, lambda: attempt(w), _grants(w), uid))
 
-    # The guard does not ask who runs it; as root it can load what it needs wherever that is.
-    return {"guard": _in_world(0, guarded)} | {layer: confined(layer) for layer in KERNEL_LAYERS}
+    return {layer: confined(layer) for layer in KERNEL_LAYERS}
 
 
 def _in_world(uid: int, look: Callable[[World], str]) -> str:

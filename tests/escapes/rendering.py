@@ -17,13 +17,18 @@ _TITLES = {"landlock": "Landlock", "bpf": "BPF"}
 
 def document(seen: Sequence[dict[str, Any]]) -> str:
     """Return the whole document; the kernel where most was compared is shown in full."""
-    fullest = max(seen, key=lambda one: len(_compared(one)))
-    rows = _rows(fullest)
-    parts = [HEAD, _hosts(seen), _summary(rows), _side_by_side(fullest, rows), _settings()]
-    parts += [_suite(suite, rows, fullest["host"]["kernel"]) for suite in SUITES]
+    full = fullest(seen)
+    rows = _rows(full)
+    parts = [HEAD, _hosts(seen), _summary(rows), _side_by_side(full, rows), _settings()]
+    parts += [_suite(suite, rows, full["host"]["kernel"]) for suite in SUITES]
     if len(seen) > 1:
         parts.append(_other_kernels(seen))
     return "\n".join(parts)
+
+
+def fullest(seen: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return what was seen on the kernel where most sandboxes were compared."""
+    return max(seen, key=lambda one: len(_compared(one)))
 
 
 def _rows(one: dict[str, Any]) -> list[Row]:
@@ -123,12 +128,27 @@ def _free(row: Row) -> str:
 
 
 def _other_kernels(seen: Sequence[dict[str, Any]]) -> str:
-    """Show, for each kernel, which layers stop each technique of the kernel suite by themselves."""
+    """Show how much each kernel stops, and which layers stop the kernel suite by themselves."""
     by_kernel = [{row.name: row for row in _rows(one) if row.suite == "kernel"} for one in seen]
     names = dict.fromkeys(name for rows in by_kernel for name in rows)
     lines = [[name, *(_stoppers(rows.get(name)) for rows in by_kernel)] for name in names]
     titles = ["technique", *(one["host"]["kernel"] for one in seen)]
-    return "## On each kernel\n\nWhich layers stop it, each alone.\n\n" + _table(titles, lines)
+    alone = _table(titles, lines)
+    return f"## On each kernel\n\n{_totals(seen)}\nWhich layers stop it, each alone.\n\n{alone}"
+
+
+def _totals(seen: Sequence[dict[str, Any]]) -> str:
+    """Show, for each kernel, how many of the techniques that work there are stopped."""
+    suites = {suite: SUITES[suite][0] for suite in ("kernel", "operation", "egress")}
+    lines = [[one["host"]["kernel"], *(_total(_rows(one), suite) for suite in suites)]
+             for one in seen]  # fmt: skip
+    table = _table(["kernel", *suites.values()], lines)
+    return f"Stopped by all layers together, of what works unconfined.\n\n{table}"
+
+
+def _total(rows: list[Row], suite: str) -> str:
+    shown = [row for row in rows if row.suite == suite and row.shown]
+    return f"{_stopped(shown, TOGETHER)} of {len(shown)}" if shown else NOTHING
 
 
 def _stoppers(row: Row | None) -> str:

@@ -2,7 +2,8 @@
 
 Called as `python report.py RESULTS DOCUMENT`: RESULTS is a folder with one file for each kernel
 that was looked at, DOCUMENT is made of all of them. Without a DOCUMENT, as in a virtual machine,
-only this kernel's file is written; with `--document` before them only the document is.
+only this kernel's file is written, of what depends on the kernel: without other sandboxes and the
+guard. With `--document` before them only the document is.
 """
 
 from __future__ import annotations
@@ -43,13 +44,14 @@ def _peers() -> tuple[dict[str, dict[str, str]], dict[str, str]]:
     return tried, about
 
 
-def look() -> dict[str, Any]:
-    """Try everything, and return what was seen as plain values."""
-    peers, about = _peers()
+def look(*, fully: bool) -> dict[str, Any]:
+    """Try everything, or what depends on the kernel; return what was seen as plain values."""
+    peers, about = _peers() if fully else ({}, {})
     _say("the kernel's techniques, layer by layer")
-    rows = [*kernel_rows(peers), *operation_rows()]
-    _say("the guard's corpus, layer by layer")
-    rows += guard_rows()
+    rows = [*kernel_rows(peers, guarded=fully), *operation_rows()]
+    if fully:
+        _say("the guard's corpus, layer by layer")
+        rows += guard_rows()
     _say("egress, layer by layer")
     rows += egress_rows()
     host = {
@@ -65,7 +67,7 @@ def main(results: Path, written: Path | None) -> None:
     """Look, keep, and write."""
     if os.geteuid() != 0:
         sys.exit("the report needs root: half of the techniques are root's")
-    seen = look()
+    seen = look(fully=written is not None)
     results.mkdir(parents=True, exist_ok=True)
     name = "-".join(("linux", *platform.release().split(".")[:2]))
     kept = results / f"{name}.json"

@@ -5,6 +5,8 @@ The wall clock cannot be given to a process of its own, so it jumps where the se
 
 from __future__ import annotations
 
+import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import pytest
@@ -90,3 +92,21 @@ def test_a_revocation_from_before_its_approval_still_counts(
     service.revoke(outcome.decision.id, ADA)
     clock.now += 2 * YEAR
     assert service.check(read("/srv/a")).code == "not_enabled"
+
+
+@pytest.mark.parametrize("jump", [-YEAR, YEAR])
+def test_a_call_that_waits_is_answered_by_a_person_and_not_by_the_clock(
+    service: ApprovalService, clock: Clock, jump: float
+) -> None:
+    asked = service.register(read("/srv/a"), held=True)
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(service.wait_for_answer, asked.id, 120)
+        clock.now += jump
+        until = time.monotonic() + 60
+        while (service.get(asked.id).expires_at or 0) <= clock.now:  # until it says that it waits
+            assert time.monotonic() < until
+            time.sleep(0.05)
+        assert not waiting.done()
+        assert service.approve_once(asked.id, ADA).applied
+        assert waiting.result().state == "once"
+    assert service.check(read("/srv/a")).code == "not_enabled"  # once is once

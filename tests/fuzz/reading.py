@@ -30,6 +30,8 @@ from democrai_osguard_launcher.rules import FILESYSTEM, within
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from democrai_osguard_launcher.rules import Rule
+
 
 def manifest(case: tuple[str, str | None, object]) -> None:
     """A manifest is read, or refused with places; what was read is read again as the same."""
@@ -64,8 +66,14 @@ def access_variable(text: str) -> None:
     assert access.parse(access.dump(theirs)) == theirs
     if ours is not None:
         assert [(str(r.resource_type), str(r.operation), r.target) for r in ours] == [
-            tuple(rule)[:3] for rule in theirs
+            (rule.resource_type, rule.operation, _spelt_by_the_guard(rule)) for rule in theirs
         ]
+
+
+def _spelt_by_the_guard(rule: Rule) -> str:
+    if rule.resource_type == "network":  # the launcher leaves it as it was written
+        return normalize_target(rule.resource_type, rule.target)
+    return rule.target
 
 
 def target(case: tuple[str, str]) -> None:

@@ -48,8 +48,12 @@ _endpoint = st.fixed_dictionaries(
     }
 )
 _name = st.fixed_dictionaries(
-    {"host": inputs.networks, "port": st.none() | st.integers(0, 65536), "protocol": st.none()},
-    optional={"within": st.lists(st.sampled_from(["10.0.0.0/8", "x"]), max_size=2)},
+    {
+        "name": st.sampled_from(["api.example.com", "*.example.com"]) | inputs.networks,
+        "port": st.none() | st.integers(0, 65536),
+        "protocol": st.none(),
+        "within": st.lists(st.sampled_from(["10.0.0.0/8", "x"]), max_size=2),
+    }
 )
 _message = st.fixed_dictionaries(
     {"call": st.sampled_from(["confine", "update", "revoke", "release", "list", "status", "x"])},
@@ -59,6 +63,8 @@ _message = st.fixed_dictionaries(
         "endpoints": st.lists(_endpoint, max_size=3) | inputs.values,
         "names": st.lists(_name, max_size=3) | inputs.values,
         "require": st.sampled_from(["full", "partial", "none"]) | inputs.scalars,
+        "refresh": st.none() | st.integers(0, 4000) | inputs.scalars,
+        "follows": st.sampled_from([None, "0123456789abcdef"]) | inputs.scalars,
         "sandbox": st.sampled_from(["0123456789ab", "../x"]) | inputs.scalars,
         "more": inputs.values,
     },

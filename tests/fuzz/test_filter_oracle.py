@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 from unit.launcher.bpf_machine import run
 
-from democrai_osguard_launcher import bpf, seccomp
+from democrai_osguard_launcher import bpf, seccomp, stored_programs
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -97,7 +97,7 @@ def oracle(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config
 
 
 PROGRAMS = {
-    "calls": lambda: seccomp.call_program(MACHINE),
+    "calls": lambda: stored_programs.call_program(MACHINE),
     "arguments, nothing granted": lambda: seccomp.argument_program(
         MACHINE, (), truncate_is_seen=True
     ),

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
+from fuzz import run
 from fuzz.targets import TARGETS
 from host_features import require
 from hypothesis import HealthCheck, settings
@@ -22,3 +25,13 @@ def test_what_must_hold_holds(name: str) -> None:
         suppress_health_check=list(HealthCheck),
     )
     once(TARGETS[name].property())()
+
+
+def test_without_atheris_one_round_follows_another(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(run, "_ROUND", 3)
+    moments = iter([0.0, 1.0, 2.0, 3.0])  # two more rounds after the first
+    monkeypatch.setattr(run, "time", SimpleNamespace(monotonic=lambda: next(moments)))
+    run._with_hypothesis("target", 2.5)  # noqa: SLF001 - as the program does where there is none
+    assert capsys.readouterr().out == "  3 round(s) of 3 inputs\n"

@@ -77,6 +77,9 @@ def server_context(own: Path) -> ssl.SSLContext:
     """Return what a server encrypts with."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(own)
+    # A ticket comes after the handshake: a client that reads in one thread and writes in another
+    # (websockets.sync) may take it in both at once, which OpenSSL calls an internal error.
+    context.num_tickets = 0
     return context
 
 

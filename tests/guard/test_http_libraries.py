@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import http.client
+import urllib.error
 import urllib.request
 from typing import TYPE_CHECKING, Any
 
@@ -119,6 +120,79 @@ def test_a_receive_rule_reads_its_path_and_nothing_else(library: str, port: int)
         f"sandbox_network_denied:m:send:{where}/v1/x",
         f"sandbox_network_denied:m:receive:{where}/v10",
     ]
+
+
+def _under(operation: str, port: int, fetch: Callable[[str], str]) -> Any:  # noqa: ANN401 - what came back, or the refusal
+    base = f"http://127.0.0.1:{port}"
+
+    def check() -> object:
+        with process_guard_context("m", "module", [Rule("network", operation, f"{base}/v1")]):  # type: ignore[arg-type]
+            return _attempt(lambda _, url: fetch(url), "", f"{base}/v1/x")
+
+    return confined(check)
+
+
+@pytest.mark.parametrize("library", sorted(LIBRARIES.keys() - {"urllib", "http.client"}))
+def test_a_method_in_lower_case_reads_where_the_library_sends_it_in_upper_case(
+    library: str, port: int
+) -> None:
+    found = _under("receive", port, lambda url: LIBRARIES[library]("get", url))
+    assert found == "GET /v1/x"
+
+
+def _urllib_in_lower_case(url: str) -> str:
+    request = urllib.request.Request(url, method="get")  # noqa: S310 - http
+    try:
+        with urllib.request.urlopen(request) as response:  # noqa: S310 - http
+            return str(response.read().decode())
+    except urllib.error.HTTPError as error:  # the server knows no such method
+        with error:
+            return str(error.code)
+
+
+def _client_in_lower_case(url: str) -> str:
+    host, _, path = url.removeprefix("http://").partition("/")
+    connection = http.client.HTTPConnection(host)
+    connection.request("get", f"/{path}")
+    return str(connection.getresponse().status)
+
+
+@pytest.mark.parametrize("fetch", [_urllib_in_lower_case, _client_in_lower_case])
+def test_a_method_that_is_sent_in_lower_case_is_an_unknown_one(
+    fetch: Callable[[str], str], port: int
+) -> None:
+    refused = f"sandbox_network_denied:m:send:http://localhost:{port}/v1/x"
+    assert _under("receive", port, fetch) == refused
+    assert _under("send", port, fetch) == "501"
+
+
+def _with_body(url: str, body: bytes | None = b"body") -> str:
+    request = urllib.request.Request(url, body, method="GET")  # noqa: S310 - http
+    with urllib.request.urlopen(request) as response:  # noqa: S310 - http
+        return str(response.read().decode())
+
+
+def _with_late_body(url: str) -> str:
+    request = urllib.request.Request(url, method="GET")  # noqa: S310 - http
+    with urllib.request.urlopen(request, b"") as response:  # noqa: S310 - http
+        return str(response.read().decode())
+
+
+@pytest.mark.parametrize("fetch", [_with_body, _with_late_body])
+def test_urlopen_with_a_body_sends_whatever_the_method_says(
+    fetch: Callable[[str], str], port: int
+) -> None:
+    refused = f"sandbox_network_denied:m:send:http://localhost:{port}/v1/x"
+    assert _under("receive", port, fetch) == refused
+    assert _under("send", port, fetch) == "GET /v1/x"
+
+
+def test_a_redirect_of_a_request_with_a_body_is_followed_without_it(port: int) -> None:
+    def fetch(url: str) -> str:
+        return _with_body(url.replace("/v1/x", "/v1/away"))
+
+    refused = f"sandbox_network_denied:m:receive:http://localhost:{port}/secret"
+    assert _under("send", port, fetch) == refused
 
 
 @pytest.mark.parametrize("library", [name for name in LIBRARIES if name != "http.client"])

@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Protocol
 
 import pytest
 from kernel.folder_acts import lay_out
+from kernel.people import LAUNCHER
 
 import democrai_osguard_launcher
+from democrai_osguard.approvals.opening import open_service
 from democrai_osguard_launcher.enforcement import assemble, enforce, enforce_always, prepare
 from democrai_osguard_launcher.facts import gather
 from democrai_osguard_launcher.plan import make_plan
@@ -21,8 +23,9 @@ from democrai_osguard_launcher.rules import make_rule
 from democrai_osguard_launcher.supervision import split
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+    from democrai_osguard.approvals.service import ApprovalService
     from democrai_osguard_launcher.plan import Plan
     from democrai_osguard_launcher.supervision import Companion
 
@@ -35,14 +38,14 @@ prctl = ctypes.CDLL(None).prctl
 NETWORK = {"connect", "receive", "send"}
 
 
-def plan_for(grants: Iterable[Grant]) -> Plan:
+def plan_for(grants: Iterable[Grant], *, dials: bool = True) -> Plan:
     rules = [
         make_rule(
             "network" if operation in NETWORK else "filesystem", operation, str(target), at="test"
         )
         for operation, target in grants
     ]
-    return make_plan(rules, gather(rules, None, os.environ.get("PATH")))
+    return make_plan(rules, gather(rules, None, os.environ.get("PATH")), dials=dials)
 
 
 def in_a_fork(
@@ -133,12 +136,14 @@ def launch() -> Launch:
         keep: Sequence[int] = (), environment: Mapping[str, str] | None = None,
     ) -> subprocess.CompletedProcess[str]:  # fmt: skip
         kept = {name: value for name, value in os.environ.items() if "DEMOCRAI" not in name}
-        kept |= {"PYTHONPATH": str(PACKAGES), **(environment or {})}
+        # Not the helper of this machine, should it have one.
+        kept |= {"PYTHONPATH": str(PACKAGES), "DEMOCRAI_OS_HELPER_SOCKET": "/nonexistent/helper"}
+        kept |= environment or {}
         if access is not None:
             kept["DEMOCRAI_ACCESS"] = access
         command = [sys.executable, "-m", "democrai_osguard_launcher", *map(str, arguments)]
         return subprocess.run(
-            command, cwd=cwd, env=kept, capture_output=True, text=True, timeout=60,
+            command, cwd=cwd, env=kept, capture_output=True, text=True, timeout=600,
             check=False, pass_fds=keep,
         )  # fmt: skip
 
@@ -149,3 +154,41 @@ def launch() -> Launch:
 def folder(tmp_path: Path) -> Callable[[str], Path]:
     """Return what lays out a folder for the acts, under a name."""
     return lambda name: lay_out(tmp_path / name)
+
+
+@pytest.fixture
+def service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ApprovalService]:
+    """Open an approval store of the test's own, which every process finds."""
+    monkeypatch.setenv("DEMOCRAI_STATE_DIR", str(tmp_path / "state"))
+    monkeypatch.setenv("DEMOCRAI_SESSION_KEY", "a session")
+    own = open_service()
+    yield own
+    own.close()
+
+
+class Start(Protocol):
+    def __call__(
+        self, *command: str, options: Sequence[str] = (), cwd: Path | None = None
+    ) -> subprocess.Popen[str]: ...
+
+
+@pytest.fixture
+def supervised(service: ApprovalService) -> Iterator[Start]:
+    """Return a function that starts a supervised command; what it asks comes to the store."""
+    started: list[subprocess.Popen[str]] = []
+
+    def run(
+        *command: str, options: Sequence[str] = (), cwd: Path | None = None
+    ) -> subprocess.Popen[str]:
+        words = [*LAUNCHER, "--supervised", "--subject", "module:notes", *options, "--", *command]
+        process = subprocess.Popen(
+            words, cwd=cwd, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+        started.append(process)
+        return process
+
+    assert service.list_requests() == []
+    yield run
+    for process in started:
+        process.kill()
+        process.communicate()

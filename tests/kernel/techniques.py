@@ -167,8 +167,21 @@ def by_emptying_while_reading(w: World) -> None:
     os.open(w.secret, os.O_RDONLY | os.O_TRUNC)
 
 
+def by_opening_for_nothing(w: World) -> None:
+    os.open(w.secret, os.O_ACCMODE)  # neither reads nor writes, and a driver is opened all the same
+
+
 def by_an_unnamed_file(w: World) -> None:
     os.open(w.outside, os.O_TMPFILE | os.O_RDWR)
+
+
+def by_an_unnamed_file_that_lends(w: World) -> None:
+    descriptor = os.open(w.inside, os.O_TMPFILE | os.O_RDWR, 0o6755)
+    follow = 0x400
+    source, target = f"/proc/self/fd/{descriptor}".encode(), w.inside / "lends"
+    call(265, -100, source, -100, os.fsencode(target), follow)
+    if not target.stat().st_mode & 0o6000:
+        raise PermissionError(1, "it lends nothing")
 
 
 def with_fchmodat2(w: World) -> None:
@@ -194,6 +207,10 @@ def readable(w: World) -> int:
 def with_inode_flags(w: World) -> None:
     nodump = 0x40
     fcntl.ioctl(readable(w), 0x40086602, struct.pack("L", nodump))
+
+
+def with_a_generation(number: int) -> Callable[[World], object]:
+    return lambda w: fcntl.ioctl(readable(w), number, struct.pack("l", 4711))
 
 
 def by_a_device(w: World) -> None:
@@ -452,6 +469,11 @@ def unix_datagram(w: World) -> None:
         client.sendto(b"x", str(w.outside / "datagram"))
 
 
+def unix_pair(w: World) -> None:
+    ours, _theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+    ours.sendto(b"x", str(w.outside / "datagram"))
+
+
 def unix_abstract(w: World) -> None:
     socket.socket(socket.AF_UNIX).connect(f"\0democrai-{w.victim}")
 
@@ -492,7 +514,9 @@ TECHNIQUES: dict[str, Technique] = {
     "write a file": (by_opening_to_write, True),
     "truncate a file": (lambda w: os.truncate(w.secret, 0), True),
     "empty a file while reading": (by_emptying_while_reading, True),
+    "open a file for nothing": (by_opening_for_nothing, True),
     "make an unnamed file": (by_an_unnamed_file, True),
+    "make an unnamed file that lends rights": (by_an_unnamed_file_that_lends, True),
     "remove a file": (lambda w: w.secret.unlink(), True),
     "rename a file": (lambda w: w.secret.rename(w.outside / "other"), True),
     "make a file": (lambda w: (w.outside / "new").write_text("x"), True),
@@ -519,6 +543,8 @@ TECHNIQUES: dict[str, Technique] = {
     "setxattrat": (with_setxattrat, True),
     "file_setattr": (with_file_setattr, True),
     "inode flags of a descriptor that reads": (with_inode_flags, True),
+    "generation of a descriptor that reads": (with_a_generation(0x40087602), True),
+    "generation by ext4's number": (with_a_generation(0x40086604), True),
     "write own memory file": (open_to_write("/proc/self/mem"), True),
     "write another's adjustments": (open_to_write("/proc/{victim}/oom_score_adj"), True),
     "write kernel settings": (open_to_write("/proc/sys/kernel/core_pattern"), False),
@@ -584,5 +610,6 @@ TECHNIQUES: dict[str, Technique] = {
     "vsock socket": (make_socket(40, socket.SOCK_STREAM), True),
     "connect to a unix socket": (unix_path, True),
     "send to a unix socket": (unix_datagram, True),
+    "send to a unix socket from one of a pair": (unix_pair, True),
     "connect to an abstract socket": (unix_abstract, True),
 }

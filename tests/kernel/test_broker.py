@@ -15,9 +15,10 @@ import pytest
 from kernel.techniques import LIBC, call
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
-    from kernel.conftest import Confined, Launch
+    from kernel.conftest import Action, Confined, Launch
 
 pytestmark = pytest.mark.needs("landlock", "landlock-truncate", "seccomp")
 
@@ -170,3 +171,128 @@ def test_a_rule_stays_where_it_led_at_the_start(tmp_path: Path, confined: Confin
     grants = [("create", above), ("delete", above), ("create", above / "inner")]
     assert confined(act, *grants) == "EACCES"
     assert not list(outside.iterdir())
+
+
+SLASHES: dict[str, tuple[str, Callable[[Path], object], Callable[[Path], bool]]] = {
+    "make": ("create", lambda at: os.mkdir(f"{at}/new/"), lambda at: (at / "new").is_dir()),
+    "make, twice": ("create", lambda at: os.mkdir(f"{at}/new//"), lambda at: (at / "new").is_dir()),
+    "remove": (
+        "delete",
+        lambda at: os.rmdir(f"{at}/empty/"),
+        lambda at: not (at / "empty").exists(),
+    ),
+}
+
+
+@pytest.mark.parametrize("act", SLASHES)
+def test_a_slash_may_follow_the_name_of_a_folder(
+    act: str, tmp_path: Path, confined: Confined
+) -> None:
+    operation, do, is_done = SLASHES[act]
+    name = tmp_path / ("new" if operation == "create" else "empty")
+    (tmp_path / "empty").mkdir()
+    assert confined(lambda: do(tmp_path), (operation, tmp_path / "another")) == "EACCES"
+    assert not is_done(tmp_path)
+    assert confined(lambda: do(tmp_path), (operation, name)) == "allowed"
+    assert is_done(tmp_path)
+
+
+def test_a_slash_after_the_name_of_anything_else_is_an_error_as_ever(
+    tmp_path: Path, confined: Confined
+) -> None:
+    (tmp_path / "file").write_text("x")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "link").symlink_to("file")
+    attempts = {
+        "unlink": (lambda: os.unlink(f"{tmp_path}/file/"), "ENOTDIR"),
+        "rmdir": (lambda: os.rmdir(f"{tmp_path}/link/"), "ENOTDIR"),
+        "open": (lambda: os.open(f"{tmp_path}/new/", CREATE), "EISDIR"),
+        "symlink": (lambda: os.symlink("x", f"{tmp_path}/new/"), "ENOENT"),
+        "mknod": (lambda: os.mknod(f"{tmp_path}/new/"), "ENOENT"),
+        "mkdir": (lambda: os.mkdir(f"{tmp_path}/link/"), "EEXIST"),
+        "dots": (lambda: os.rmdir(f"{tmp_path}/folder/./"), "EINVAL"),
+    }
+    grants = [(each, tmp_path / name) for each in ("create", "delete")
+              for name in ("file", "link", "new", "folder")]  # fmt: skip
+    found = {name: confined(act, *grants) for name, (act, _) in attempts.items()}
+    assert found == {name: expected for name, (_, expected) in attempts.items()}
+    assert (tmp_path / "folder").is_dir()
+
+
+@pytest.mark.parametrize("content", ["new", "./new", "chain", "{folder}/new"])
+def test_a_link_to_nothing_leads_to_what_is_made(
+    content: str, tmp_path: Path, confined: Confined
+) -> None:
+    (tmp_path / "chain").symlink_to("new")
+    (tmp_path / "link").symlink_to(content.format(folder=tmp_path))
+
+    def act() -> None:
+        os.close(os.open(tmp_path / "link", CREATE))
+
+    assert confined(act, ("create", tmp_path / "link")) == "EACCES"
+    assert not (tmp_path / "new").exists()
+    assert confined(act, ("create", tmp_path / "new")) == "allowed"
+    assert (tmp_path / "new").is_file()
+    assert confined(act, ("create", tmp_path / "new")) == "EACCES", "what exists is not changed"
+
+
+def test_a_link_to_nothing_outside_the_rules_makes_nothing(
+    tmp_path: Path, confined: Confined
+) -> None:
+    for folder in ("in", "out"):
+        (tmp_path / folder).mkdir()
+    for name, content in {"link": "../out/new", "loop": "loop", "own": "/proc/self/new"}.items():
+        (tmp_path / "in" / name).symlink_to(content)
+
+    def act(name: str, flags: int = 0) -> Action:
+        return lambda: os.close(os.open(tmp_path / "in" / name, CREATE | flags))
+
+    grant = ("create", tmp_path / "in")
+    assert confined(act("link"), grant) == "EACCES"
+    assert confined(act("link", os.O_EXCL), grant) == "EEXIST"
+    assert confined(act("link", os.O_NOFOLLOW), grant) == "ELOOP"
+    assert confined(act("loop"), grant) == "ELOOP"
+    assert confined(act("own"), grant) in {"ENOENT", "EACCES"}
+    assert not list((tmp_path / "out").iterdir())
+
+
+CLIMBING = ["in/../out/new", "in/deep/../../out/new", "in/./../out/new", "in//..//out/new"]
+
+
+@pytest.mark.parametrize("path", CLIMBING)
+def test_dots_lead_where_they_lead(path: str, tmp_path: Path, confined: Confined) -> None:
+    """A text that begins like the folder of a rule is not beneath it for that."""
+    for folder in ("in/deep", "out"):
+        (tmp_path / folder).mkdir(parents=True)
+
+    def act() -> None:
+        os.close(os.open(f"{tmp_path}/{path}", CREATE))
+
+    assert confined(act, ("create", tmp_path / "in")) == "EACCES"
+    assert not list((tmp_path / "out").iterdir())
+    assert confined(act, ("create", tmp_path / "out")) == "allowed", "it shows nothing otherwise"
+
+
+@pytest.mark.parametrize("path", ["in/./new", "in//new", "in/..new", "in/deep/../new", "in/.new"])
+def test_odd_ways_to_say_a_name_lead_to_it(path: str, tmp_path: Path, confined: Confined) -> None:
+    (tmp_path / "in/deep").mkdir(parents=True)
+
+    def act() -> None:
+        os.close(os.open(f"{tmp_path}/{path}", CREATE))
+
+    assert confined(act, ("create", tmp_path / "in")) == "allowed"
+    assert (tmp_path / "in" / os.path.basename(path)).is_file()
+
+
+@pytest.mark.parametrize("relative", [False, True])
+def test_what_is_made_to_be_read_needs_a_rule_that_reads(
+    tmp_path: Path, confined: Confined, *, relative: bool
+) -> None:
+    def act() -> None:
+        os.chdir(tmp_path)
+        os.close(os.open("new" if relative else tmp_path / "new", os.O_CREAT | os.O_RDWR))
+
+    assert confined(act, ("create", tmp_path)) == "EACCES"
+    assert not (tmp_path / "new").exists(), "what is refused leaves nothing behind"
+    assert confined(act, ("create", tmp_path), ("read", tmp_path)) == "allowed"
+    assert (tmp_path / "new").is_file()

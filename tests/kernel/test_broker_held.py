@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import pty
@@ -15,34 +16,22 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
+from kernel.people import DEADLINE, LAUNCHER, OPERATOR, asked, asker_of, until
 
-from democrai_osguard.approvals.opening import open_service
-from democrai_osguard.approvals.records import Operator, PendingRequest
+from democrai_osguard.approvals.records import State
+from democrai_osguard.approvals.request_table import HELD_SECONDS
+from democrai_osguard.enforcement.held import PER_SECOND
+from democrai_osguard_launcher.holding import MAX_WAITING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from kernel.conftest import Launch
+    from kernel.conftest import Launch, Start
 
     from democrai_osguard.approvals.service import ApprovalService
 
-    Start = Callable[..., subprocess.Popen[str]]
-
 pytestmark = pytest.mark.needs("landlock", "landlock-truncate", "seccomp")
-
-OPERATOR = Operator("tester", super_role=True)
-DEADLINE = 60.0
-LAUNCHER = (sys.executable, "-I", "-m", "democrai_osguard_launcher")
-
-
-@pytest.fixture
-def service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ApprovalService]:
-    monkeypatch.setenv("DEMOCRAI_STATE_DIR", str(tmp_path / "state"))
-    monkeypatch.setenv("DEMOCRAI_SESSION_KEY", "a session")
-    own = open_service()
-    yield own
-    own.close()
 
 
 @pytest.fixture
@@ -54,36 +43,9 @@ def work(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def start(service: ApprovalService, work: Path) -> Iterator[Start]:
-    """Return a function that starts a supervised command; it needs the store."""
-    started: list[subprocess.Popen[str]] = []
-
-    def run(*command: str, options: tuple[str, ...] = ()) -> subprocess.Popen[str]:
-        words = [*LAUNCHER, "--supervised", "--subject", "module:notes", *options, "--", *command]
-        process = subprocess.Popen(
-            words, cwd=work, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-        )
-        started.append(process)
-        return process
-
-    assert service.list_requests() == []
-    yield run
-    for process in started:
-        process.kill()
-        process.communicate()
-
-
-def until(look: Callable[[], object]) -> None:
-    end = time.monotonic() + DEADLINE
-    while not look():
-        assert time.monotonic() < end, "it did not happen"
-        time.sleep(0.02)
-
-
-def asked(service: ApprovalService) -> PendingRequest:
-    """Wait for a question."""
-    until(service.list_requests)
-    return service.list_requests()[0]
+def start(supervised: Start, work: Path) -> Start:
+    """Return a function that starts a supervised command in its folder."""
+    return functools.partial(supervised, cwd=work)
 
 
 def python(act: str) -> tuple[str, ...]:
@@ -151,6 +113,10 @@ ACTS: dict[str, tuple[str, set[str], Callable[[Path], bool]]] = {
         "(at / 'file').rename(at / 'new')", {"delete file", "create new"},
         lambda at: (at / "new").exists(),
     ),
+    "rename, with slashes": (
+        "os.rename('empty/', 'new/')", {"delete empty", "create new"},
+        lambda at: (at / "new").is_dir(),
+    ),
     "truncate": (
         "os.truncate(at / 'file', 1)", {"modify file"}, lambda at: (at / "file").stat().st_size == 1
     ),
@@ -191,7 +157,11 @@ def test_a_denied_act_fails_and_is_never_asked_again(
     with somebody(service, lambda each: service.approve_once(each, OPERATOR)) as questions:
         output, _ = start(*python(script)).communicate(timeout=DEADLINE)
     assert output == "ready\nPermissionError\n"
-    assert not questions or act in {"rename", "read and write"}  # the other half was not denied
+    assert not questions or act in {
+        "rename",
+        "rename, with slashes",
+        "read and write",
+    }  # the other half was not denied
 
 
 def test_without_supervision_nobody_is_asked(
@@ -212,6 +182,25 @@ def test_the_question_shows_who_wants_what_and_how(
     assert str(request.origin.task_id).endswith(": cat file")
     service.approve_once(request.id, OPERATOR)
     assert process.communicate(timeout=DEADLINE)[0] == "content\n"
+
+
+@pytest.mark.parametrize(
+    ("variable", "chain"),
+    [
+        ('["agent:a", "module:notes"]', ["agent:a", "module:notes"]),
+        ('["agent:a", "tool:other"]', ["module:notes"]),
+    ],
+)
+def test_the_question_shows_through_whom_the_run_was_started(
+    variable: str,
+    chain: list[str],
+    start: Start,
+    service: ApprovalService,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("DEMOCRAI_SUBJECT_CHAIN", variable)
+    start("cat", "file")
+    assert [str(each) for each in asked(service).chain] == chain
 
 
 @pytest.mark.parametrize("scope", ["session", "permanent"])
@@ -280,6 +269,50 @@ def test_the_same_question_is_asked_once(start: Start, service: ApprovalService)
     assert len(service.list_requests(pending=False)) == 1
 
 
+CROWD = """
+import sys, threading
+threading.stack_size(65536)
+def read(name):
+    try:
+        open(name).close()
+    except PermissionError:
+        print("refused", flush=True)
+for number in range(int(sys.argv[1])):
+    threading.Thread(target=read, args=(f"file{number}",)).start()
+"""
+
+
+def test_a_crowd_is_asked_about_slowly_and_not_without_end(
+    start: Start, service: ApprovalService, work: Path
+) -> None:
+    for number in range(MAX_WAITING + 3):
+        (work / f"file{number}").write_text("x")
+    process = start(sys.executable, "-I", "-c", CROWD, str(MAX_WAITING + 3))
+    assert process.stdout is not None
+    # One more than can wait is refused without a question.
+    assert [process.stdout.readline() for _ in range(3)] == ["refused\n"] * 3
+    until(lambda: len(service.list_requests()) > 2 * PER_SECOND)
+    seen = sorted(request.first_seen for request in service.list_requests())
+    pairs = zip(seen, seen[PER_SECOND:], strict=False)
+    assert min(later - first for first, later in pairs) > 0.9
+    process.kill()
+    until(lambda: not service.list_requests())
+
+
+def test_a_signal_while_it_waits_only_comes_later(start: Start, service: ApprovalService) -> None:
+    act = (
+        "import signal; signal.signal(signal.SIGALRM, lambda *_: print('heard', flush=True)); "
+        "signal.setitimer(signal.ITIMER_REAL, 0.05); (at / 'file').read_text()"
+    )
+    process = start(*python(act))
+    request = asked(service)
+    time.sleep(0.2)  # the signal has been sent by then, and if not nothing is lost
+    service.approve_once(request.id, OPERATOR)
+    output, errors = process.communicate(timeout=DEADLINE)
+    assert errors == ""
+    assert sorted(output.split()) == ["done", "heard", "ready"]
+
+
 SWAP = """
 import os, sys, threading
 os.symlink("file", "name")
@@ -321,25 +354,25 @@ def test_what_is_swapped_while_it_waits_is_not_what_was_approved(
 
 def test_when_nobody_can_be_asked_any_more_it_is_no(start: Start, service: ApprovalService) -> None:
     process = start("sh", "-c", "cat file; echo $?", options=_cat())
-    asked(service)
-    os.kill(_asker_of(process.pid), signal.SIGKILL)
+    request = asked(service)
+    os.kill(asker_of(process.pid), signal.SIGKILL)
     output, _ = process.communicate(timeout=DEADLINE)
     assert output == "1\n"
+    # And the question goes with whoever asked it, for those who watch as well.
+    assert State.EXPIRED in (each.state for each in service.watch(timeout=6 * HELD_SECONDS))
+    assert service.list_requests() == []
+    assert not service.approve_once(request.id, OPERATOR).applied
 
 
-def _asker_of(launcher: int) -> int:
-    for entry in os.listdir("/proc"):
-        if entry.isdigit():
-            try:
-                with open(f"/proc/{entry}/status", encoding="ascii", errors="replace") as status:
-                    parent = f"PPid:\t{launcher}\n" in status.read()
-                with open(f"/proc/{entry}/cmdline", "rb") as line:
-                    words = line.read()
-            except OSError:
-                continue
-            if parent and b"enforcement.asker" in words:
-                return int(entry)
-    raise AssertionError("nobody asks")
+def test_a_question_stands_as_long_as_somebody_waits(
+    start: Start, service: ApprovalService
+) -> None:
+    process = start("cat", "file")
+    request = asked(service)
+    time.sleep(1.5 * HELD_SECONDS)
+    assert [each.id for each in service.list_requests()] == [request.id]
+    service.approve_once(request.id, OPERATOR)
+    assert process.communicate(timeout=DEADLINE)[0] == "content\n"
 
 
 def test_a_caller_can_ask_in_its_own_way(launch: Launch, work: Path) -> None:
@@ -383,6 +416,37 @@ def test_learning_can_begin_with_nothing(service: ApprovalService, work: Path) -
     assert done.stdout.startswith("content\n")
     rule = {"resource_type": "filesystem", "operation": "read", "target": str(work / "file")}
     assert json.loads(done.stdout.removeprefix("content\n")) == {"access": [rule]}
+
+
+def test_what_was_learnt_by_asking_is_enough(
+    service: ApprovalService, work: Path, tmp_path: Path, launch: Launch
+) -> None:
+    manifest = tmp_path / "learned.json"
+    words = ["learn", "--deny-first", "--manifest-out", str(manifest), "--"]
+    command = ("sh", "-c", "exec < file; read -r word; echo $word > new")
+    with somebody(service, lambda each: service.approve_once(each, OPERATOR)):
+        subprocess.run(
+            [sys.executable, "-I", "-m", "democrai_osguard.cli.main", *words, *command],
+            cwd=work, capture_output=True, text=True, timeout=DEADLINE, check=True,
+        )  # fmt: skip
+    (work / "new").unlink()
+    assert launch("--manifest", manifest, "--", *command, cwd=work).returncode == 0
+    assert (work / "new").read_text() == "content\n"
+
+
+def test_a_move_that_was_approved_is_learnt_as_its_folder(
+    service: ApprovalService, work: Path, tmp_path: Path, launch: Launch
+) -> None:
+    manifest = tmp_path / "learned.json"
+    words = ["learn", "--deny-first", "--manifest-out", str(manifest), "--"]
+    command = python("(at / 'file').rename(at / 'new')")
+    with somebody(service, lambda each: service.approve_once(each, OPERATOR)):
+        subprocess.run(
+            [sys.executable, "-I", "-m", "democrai_osguard.cli.main", *words, *command],
+            cwd=work, capture_output=True, text=True, timeout=DEADLINE, check=True,
+        )  # fmt: skip
+    (work / "new").rename(work / "file")
+    assert launch("--manifest", manifest, "--", *command, cwd=work).stdout == "ready\ndone\n"
 
 
 def test_a_subject_is_needed(launch: Launch, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -198,10 +198,14 @@ def test_a_child_of_vfork_is_brokered_too(tmp_path: Path, confined: Confined) ->
 ORPHAN = """
 import errno, os, sys, time
 supervisor = os.getppid()
+def lives():
+    try:
+        with open(f"/proc/{supervisor}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False  # gone, also while it is read
 if os.fork() == 0:
-    while os.path.exists(f"/proc/{supervisor}/stat") and os.getppid() != 1:
-        if open(f"/proc/{supervisor}/stat").read().split(")")[1].split()[0] == "Z":
-            break
+    while lives():
         time.sleep(0.01)
     try:
         os.open(sys.argv[1], os.O_CREAT | os.O_WRONLY)

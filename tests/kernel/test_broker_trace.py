@@ -7,6 +7,7 @@ import json
 import os
 import re
 import socket
+import sys
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -46,9 +47,13 @@ def traced(action: Action, grants: list[Grant], file: Path) -> tuple[str, Missin
         os.close(descriptor)
     lines = [json.loads(line) for line in file.read_text().splitlines()[1:]]
     found = [line["missing"] for line in lines]
-    # Python opens modules of its own when it likes, which the action is not about.
-    own = [each for each in found if not (each["target"] or "").endswith((".py", ".pyc"))]
+    own = [each for each in found if not _is_import(each["target"] or "")]
     return verdict, {(each["operation"], each["target"]) for each in own}
+
+
+def _is_import(target: str) -> bool:
+    """Tell whether Python opens it when it likes: a module, or a folder where it looks for one."""
+    return target.endswith((".py", ".pyc")) or target in sys.path_importer_cache
 
 
 @pytest.mark.parametrize("act", ACTS)
@@ -94,6 +99,23 @@ def test_metadata_is_traced_as_modify(
         assert {operation for operation, _ in missing} == {"modify"}
 
 
+@pytest.mark.parametrize("brokered", [True, False])
+def test_the_loader_as_a_program_is_explained_where_it_is_refused(
+    tmp_path: Path, *, brokered: bool
+) -> None:
+    loader = os.path.realpath("/lib64/ld-linux-x86-64.so.2")
+
+    def start() -> None:
+        child = os.posix_spawn(loader, [loader, "/usr/bin/true"], {})
+        assert os.waitpid(child, 0)[1] == 0
+
+    grants: list[Grant] = [("read", "/usr/bin/true")]
+    grants += [("create", tmp_path)] if brokered else []
+    expected = ("EACCES", {("execute", loader)}) if brokered else ("allowed", set())
+    assert traced(start, grants, tmp_path / "trace") == expected
+    assert traced(start, [*grants, ("execute", loader)], tmp_path / "trace") == ("allowed", set())
+
+
 def test_a_move_to_a_place_with_more_rights_is_explained(
     folder: Callable[[str], Path], tmp_path: Path
 ) -> None:
@@ -106,9 +128,40 @@ def test_a_move_to_a_place_with_more_rights_is_explained(
 
     verdict, missing = traced(move, grants, tmp_path / "trace")
     assert verdict in {"EXDEV", "EACCES"}
-    assert {operation for operation, _ in missing} == {"create", "modify", "execute"}
+    assert {operation for operation, _ in missing} == {"modify", "execute"}
     grants += [(operation, narrow) for operation, _ in missing]
     assert traced(move, grants, tmp_path / "trace") == ("allowed", set())
+
+
+def test_a_folder_gains_more_than_a_file(folder: Callable[[str], Path], tmp_path: Path) -> None:
+    narrow, wide = folder("narrow"), folder("wide")
+    grants: list[Grant] = [("delete", narrow)]
+    grants += [(operation, wide) for operation in OPERATIONS]
+
+    def move() -> None:
+        (narrow / "folder").rename(wide / "moved")
+
+    verdict, missing = traced(move, grants, tmp_path / "trace")
+    assert verdict in {"EXDEV", "EACCES"}
+    assert {operation for operation, _ in missing} == {"read", "create", "modify", "execute"}
+    grants += [(operation, target or "") for operation, target in missing]
+    assert traced(move, grants, tmp_path / "trace") == ("allowed", set())
+
+
+def test_a_second_name_in_another_folder_needs_the_first_ones_folder(
+    folder: Callable[[str], Path], tmp_path: Path
+) -> None:
+    source, target = folder("source"), folder("target")
+
+    def link() -> None:
+        os.link(source / "file", target / "linked")
+
+    grants: list[Grant] = [("create", target)]
+    verdict, missing = traced(link, grants, tmp_path / "trace")
+    assert verdict in {"EXDEV", "EACCES"}
+    assert missing == {("read", str(source))}
+    grants += [("read", source)]
+    assert traced(link, grants, tmp_path / "trace") == ("allowed", set())
 
 
 def test_what_fails_by_itself_is_no_refusal(tmp_path: Path) -> None:
@@ -186,3 +239,83 @@ def test_a_trace_that_cannot_be_written_is_said_before_anything_runs(
     assert (refused.returncode, (tmp_path / "ran").exists()) == (64, False)
     both = launch("--trace", tmp_path / "a", "--observe", tmp_path / "b", "--", "true")
     assert both.returncode == 64
+
+
+def test_a_link_has_its_rule_at_its_folder(folder: Callable[[str], Path], tmp_path: Path) -> None:
+    at = folder("granted")
+
+    def act() -> None:
+        os.lchown(at / "link", os.getuid(), os.getgid())
+
+    grants: list[Grant] = [("read", at), ("modify", at / "file")]
+    verdict, missing = traced(act, grants, tmp_path / "trace")
+    assert (verdict, missing) == ("EPERM", {("modify", str(at))})
+    assert traced(act, [("modify", at)], tmp_path / "trace") == ("allowed", set())
+
+
+def test_a_rule_at_a_link_to_nothing_is_not_one_for_where_it_leads(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to("new")
+    grants: list[Grant] = [("create", tmp_path / "link")]
+
+    def act() -> None:
+        os.close(os.open(tmp_path / "link", os.O_CREAT | os.O_WRONLY))
+
+    verdict, missing = traced(act, grants, tmp_path / "trace")
+    assert (verdict, missing) == ("EACCES", {("create", str(tmp_path / "new"))})
+    grants = [("create", tmp_path / "new")]
+    assert traced(act, grants, tmp_path / "trace") == ("allowed", set())
+
+
+@pytest.mark.parametrize("act", ["mkdir", "rmdir"])
+def test_slashes_hide_no_refusal(act: str, tmp_path: Path) -> None:
+    (tmp_path / "a/sub").mkdir(parents=True)
+    operation, name = {"mkdir": ("create", "a/new"), "rmdir": ("delete", "a/sub")}[act]
+
+    def do() -> None:
+        getattr(os, act)(f"{tmp_path}/{name}/")
+
+    grants: list[Grant] = [(operation, tmp_path / "a/other")]
+    verdict, missing = traced(do, grants, tmp_path / "trace")
+    assert (verdict, missing) == ("EACCES", {(operation, str(tmp_path / name))})
+    grants = [(operation, tmp_path / name)]
+    assert traced(do, grants, tmp_path / "trace") == ("allowed", set())
+
+
+def test_a_file_that_is_made_to_be_read_needs_both(tmp_path: Path) -> None:
+    """As programs open files that they only lock."""
+    place = tmp_path / "place"
+    place.mkdir()
+
+    def act() -> None:
+        os.open(place / "lock", os.O_RDONLY | os.O_CREAT | os.O_EXCL)
+
+    verdict, missing = traced(act, [], tmp_path / "trace")
+    needed = {("create", str(place / "lock")), ("read", str(place / "lock"))}
+    assert (verdict, missing) == ("EACCES", needed)
+    verdict, missing = traced(act, [("create", place), ("read", place)], tmp_path / "trace")
+    assert (verdict, missing) == ("allowed", set())
+
+
+def test_a_trace_that_cannot_be_written_changes_nothing(tmp_path: Path) -> None:
+    """Its reader is gone, or the disk is full: the command is refused what it always was."""
+    (tmp_path / "file").write_text("x")
+    (tmp_path / "own").write_text("own")
+    plan = plan_for([("read", tmp_path / "own")])
+    reader, writer = os.pipe()
+    try:
+        watch = Watch(writer, plan, command=("test",), mode=REFUSED)
+    finally:
+        os.close(reader)
+
+    def act() -> None:
+        with contextlib.suppress(FileNotFoundError):
+            os.execv("/nonexistent/program", ["program"])  # noqa: S606 - it cannot succeed
+        for _ in range(3):
+            assert (tmp_path / "own").read_text() == "own"
+            with pytest.raises(PermissionError):
+                (tmp_path / "file").read_text()
+
+    try:
+        assert in_a_fork(act, plan, companion=watch) == "allowed"
+    finally:
+        os.close(writer)

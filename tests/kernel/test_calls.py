@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from democrai_osguard_launcher import kernel, seccomp
+from democrai_osguard_launcher import kernel, seccomp, stored_programs
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -75,7 +75,7 @@ def outcome(number: int, arguments: tuple[int, ...], before: Callable[[], object
 
 def enter() -> None:
     kernel.set_no_new_privs()
-    kernel.load_filter(seccomp.call_program(os.uname().machine))
+    kernel.load_filter(stored_programs.call_program(os.uname().machine))
 
 
 def both(call: str) -> tuple[str, str]:

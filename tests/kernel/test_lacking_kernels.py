@@ -37,7 +37,7 @@ def launch_without(*calls: int, options: tuple[str, ...] = ()) -> tuple[int, str
 
     command = [sys.executable, "-m", "democrai_osguard_launcher", *options, "--", "echo", "ran"]
     result = subprocess.run(
-        command, capture_output=True, text=True, check=False, preexec_fn=forget, timeout=30
+        command, capture_output=True, text=True, check=False, preexec_fn=forget, timeout=600
     )
     return result.returncode, result.stdout, result.stderr
 
@@ -71,7 +71,8 @@ def test_with_less_it_runs_when_told_to_and_says_what_is_missing(calls: tuple[in
 def test_a_layer_that_fails_while_it_is_enforced_runs_nothing() -> None:
     code, output, complaint = launch_without(CLOSE_RANGE, options=("--best-effort",))
     assert (code, output) == (125, "")
-    assert complaint == "democrai-launch: close_range: Function not implemented\n"
+    # Before it stand lines about what this kernel's Landlock cannot hold.
+    assert complaint.endswith("democrai-launch: close_range: Function not implemented\n")
 
 
 def test_a_path_that_vanishes_after_the_plan_opens_nothing(tmp_path: Path) -> None:

@@ -5,27 +5,33 @@ from __future__ import annotations
 import json
 import os
 import re
+import socket
+import subprocess
+import tempfile
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from kernel.conftest import in_a_fork, plan_for
 
 from democrai_osguard_launcher import confinement, kernel, landlock, network_trials, receipt
+from democrai_osguard_launcher.broker import Broker
 from democrai_osguard_launcher.enforcement import (
+    Programs,
     Restrictions,
-    assemble,
+    argument_program,
     enforce,
     enforce_always,
     prepare,
 )
-from democrai_osguard_launcher.errors import NotEnforced
 from democrai_osguard_launcher.landlock import Abilities
 from democrai_osguard_launcher.options import Options
 from democrai_osguard_launcher.plan import PathRights, Plan
+from democrai_osguard_launcher.socket_trials import socket_trials
+from democrai_osguard_launcher.trial import check
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from kernel.conftest import Launch
 
@@ -33,6 +39,8 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.needs("landlock", "landlock-truncate", "landlock-scopes", "seccomp")
 
+ABI_UNIX = 9
+NOBODY = 65534
 CLASSES = ("read", "modify", "execute", "create", "delete", "signals", "system calls", "network")
 
 
@@ -61,6 +69,47 @@ def test_each_class_is_tried_both_ways(launch: Launch, work: Path) -> None:
     assert sorted(os.listdir(work.parent)) == ["beside", "receipt.json", "work"]
 
 
+@pytest.mark.parametrize("kind", [socket.SOCK_STREAM, socket.SOCK_DGRAM])
+def test_a_declared_socket_is_tried_and_who_listens_hears_nothing(
+    kind: socket.SocketKind, launch: Launch, work: Path
+) -> None:
+    if kernel.landlock_abi() >= ABI_UNIX:
+        pytest.skip("Landlock judges which sockets are connected to")
+    file = work.parent / "receipt.json"
+    with socket.socket(socket.AF_UNIX, kind) as listener:
+        listener.bind(str(work / "socket"))
+        if kind == socket.SOCK_STREAM:
+            listener.listen()
+        rules = ("--modify", work / "socket")
+        assert launch("--receipt", file, *rules, "--", "true").returncode == 0
+        listener.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            listener.accept() if kind == socket.SOCK_STREAM else listener.recv(1)
+    tried = [each for each in json.loads(file.read_text())["tried"] if "unix" in each["class"]]
+    assert [(each["act"], each["expected"], each["outcome"]) for each in tried] == [
+        ("connecting to /", "refused", "EACCES"),
+        (f"connecting to {work / 'socket'}", "allowed", "allowed"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("opened", "fault"),
+    [(True, "connecting to / should be refused"), (False, "socket should be allowed")],
+)
+def test_a_broker_that_judges_paths_wrongly_runs_nothing(
+    opened: bool, fault: str, work: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if kernel.landlock_abi() >= ABI_UNIX:
+        pytest.skip("Landlock judges which sockets are connected to")
+    monkeypatch.setattr(Broker, "covers", lambda *_: opened)
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(work / "socket"))
+        listener.listen()
+        plan = plan_for([("modify", work / "socket")])
+        verdict = in_a_fork(lambda: check(tuple(socket_trials(plan))), plan)
+    assert fault in verdict
+
+
 def test_the_receipt_is_not_the_commands_to_write(launch: Launch, tmp_path: Path) -> None:
     file = tmp_path / "receipt.json"
     shell = ["sh", "-c", f"ls /proc/self/fd; echo forged > {file}"]
@@ -74,11 +123,53 @@ def test_a_receipt_that_cannot_be_written_runs_nothing(launch: Launch, tmp_path:
     assert (result.returncode, result.stdout) == (64, "")
 
 
+@pytest.mark.parametrize("option", ["--receipt", "--trace", "--observe"])
+def test_a_report_is_not_written_through_a_link_that_a_command_has_left(
+    option: str, launch: Launch, work: Path
+) -> None:
+    precious, report = work.parent / "precious", work / "report"
+    precious.write_text("precious")
+    rules = ("--create", work)
+    assert launch(*rules, "--", "ln", "-s", precious, report).returncode == 0
+    result = launch(*rules, option, report, "--", "echo", "ran")
+    assert (result.returncode, result.stdout) == (64, "")
+    assert result.stderr == f"democrai-launch: {option}: {report}: it is a link\n"
+    assert precious.read_text() == "precious"
+    report.unlink()
+    assert launch(*rules, option, report, "--", "echo", "ran").stdout == "ran\n"
+
+
+@pytest.mark.parametrize("option", ["--receipt", "--trace", "--observe"])
+@pytest.mark.parametrize("left", ["ln precious work/report", "mkfifo work/report"])
+def test_a_report_is_not_written_to_what_a_command_has_left(
+    left: str, option: str, launch: Launch, work: Path
+) -> None:
+    precious, report = work.parent / "precious", work / "report"
+    precious.write_text("precious")
+    subprocess.run(left.split(), cwd=work.parent, check=True)
+    result = launch(option, report, "--", "echo", "ran")
+    assert (result.returncode, result.stdout) == (64, "")
+    why = "it has a second name" if left.startswith("ln") else "it is not a file"
+    assert result.stderr == f"democrai-launch: {option}: {report}: {why}\n"
+    assert precious.read_text() == "precious"
+    report.unlink()
+    report.write_text("of an earlier run, and longer than what is written now" * 1000)
+    assert launch(option, report, "--", "echo", "ran").stdout == "ran\n"
+    assert "earlier" not in report.read_text()
+    assert launch(option, "/dev/null", "--", "echo", "ran").stdout == "ran\n"
+
+
+@pytest.mark.parametrize("stream", ["/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"])
+def test_a_receipt_can_be_written_to_what_is_open_already(launch: Launch, stream: str) -> None:
+    assert json.loads(launch("--receipt", stream, "--", "true").stdout)["tried"]
+
+
 def test_a_layer_that_does_not_hold_refuses_to_start(monkeypatch: pytest.MonkeyPatch) -> None:
     """The trial is made without the enforcement, as if the kernel had only pretended."""
     monkeypatch.setattr(confinement, "enforce", lambda *_: None)
-    with pytest.raises(NotEnforced, match="listing / should be refused, and was allowed"):
-        confinement.confine(confinement.make_ready(plan_for([]), {}), Options(), {})
+    ready = confinement.make_ready(plan_for([]), {})
+    verdict = in_a_fork(lambda: confinement.confine(ready, Options(), {}), None)
+    assert "listing / should be refused, and was allowed" in verdict
 
 
 def unhandled(filesystem: int = 0, network: int = 0, scopes: int = 0) -> Change:
@@ -110,6 +201,17 @@ def socket_kinds(*kinds: str) -> Change:
     return lambda _plan: {"sockets": kinds}
 
 
+def not_judged(*calls: str) -> Change:
+    """Leave calls out of the program that judges arguments."""
+    return lambda _plan: {"left_out": calls}
+
+
+def unlisted(_plan: Plan) -> dict[str, object]:
+    """Let every call exist."""
+    return {"listed": False}
+
+
+ASKING = kernel.AT_EMPTY_PATH | kernel.AT_EXECVE_CHECK
 MAKING = landlock.OPERATION_RIGHTS["create"]
 REMOVING = landlock.OPERATION_RIGHTS["delete"]
 # What is done otherwise than planned, and which trial must notice.
@@ -127,37 +229,89 @@ MISTAKES: dict[str, tuple[Change, str]] = {
     "creating is not granted": (ungranted(MAKING), "a second name for the folder .* be allowed"),
     "deleting is not granted": (ungranted(REMOVING), "onto itself should be allowed"),
     "the port is not granted": (lambda _plan: {"ports": ()}, "TCP to port 80 should be allowed"),
+    "the command is not granted": (ungranted(landlock.EXECUTE), "starting the command should be a"),
+    "every call exists": (unlisted, "unshare of nothing should be refused"),
     "TCP does not exist": (socket_kinds(), "a TCP socket should be allowed"),
+    "every socket exists": (not_judged("socket"), "a netlink socket should be refused"),
     "unix sockets exist": (socket_kinds("unix", "tcp"), "a unix socket should be refused"),
 }
+ABOUT_STARTING = ("starting is not judged", "the command is not granted")
 
 
 @pytest.mark.parametrize("mistake", [None, *MISTAKES])
 def test_each_mistake_is_noticed(work: Path, mistake: str | None) -> None:
     change, message = MISTAKES[mistake] if mistake else (lambda _plan: {}, "")
     plan = plan_for(
-        [("create", work), ("delete", work), ("modify", work), ("connect", "192.0.2.1:80")]
+        [
+            *((operation, work) for operation in ("create", "delete", "modify")),
+            ("connect", "192.0.2.1:80"),
+            ("execute", "/usr/bin/true"),
+        ],
+        dials=False,  # there is no broker here
     )
-    if mistake and "starting" in mistake and not can_ask_about_starting():
+    if mistake in ABOUT_STARTING and not can_ask_about_starting():
         pytest.skip("before Linux 6.14 nobody can ask whether a program could be started")
 
-    def confine() -> None:
-        candidates = receipt.look_around(plan, {})
-        other = changed_plan(plan, change(plan))
-        changed = prepare(other, assemble(other, supervised=False))
-        ours = [each for each in (candidates.program, candidates.command) if each is not None]
-        enforce_always(has_seccomp=True)
-        enforce(Restrictions(plan, *changed[1:]), ours)
-        receipt.attempt(plan, candidates, network_trials.network_trials(plan, None))
-
-    verdict = in_a_fork(confine, None)
+    verdict = in_a_fork(lambda: confine_otherwise(plan, change), None)
     assert verdict == "allowed" if mistake is None else re.search(message, verdict), verdict
+
+
+def confine_otherwise(plan: Plan, change: Change) -> None:
+    """Enforce another plan than the one that is tried."""
+    candidates = receipt.Surroundings(plan, {}).look_around()
+    held = receipt.hold(candidates)
+    fields = change(plan)
+    listed, left_out = fields.pop("listed", True), fields.pop("left_out", ())
+    other = changed_plan(plan, fields)
+    programs = Programs(argument_program(other, (), left_out), None)  # type: ignore[arg-type]
+    ours = [each for each in held if isinstance(each, int)]
+    enforce_always(has_seccomp=bool(listed))
+    enforce(Restrictions(plan, *prepare(other, programs)[1:]), ours)
+    receipt.attempt(plan, candidates, held, network_trials.network_trials(plan, None))
+
+
+@pytest.mark.parametrize("call", [None, "fchmod"])
+def test_a_mode_that_can_be_changed_is_noticed(call: str | None) -> None:
+    """Where a rule lets something be modified, the broker judges that, and it is not tried."""
+    change = not_judged(call) if call else not_judged()
+    verdict = in_a_fork(lambda: confine_otherwise(plan_for([]), change), None)
+    assert ("changing a mode should be refused" if call else "allowed") in verdict
+
+
+@pytest.mark.needs("root")
+@pytest.mark.parametrize("mistake", ["every call exists", "every socket exists"])
+def test_an_ordinary_user_s_filters_are_tried_too(mistake: str) -> None:
+    """What the kernel refuses to everybody but root would say nothing about a filter."""
+    change, message = MISTAKES[mistake]
+    plan = plan_for([("connect", "192.0.2.1:80")], dials=False)
+    verdict = in_a_fork(lambda: confine_otherwise(plan, change), None, NOBODY)
+    assert message in verdict
+
+
+@pytest.mark.needs("root")
+@pytest.mark.parametrize("left_out", [0, MAKING | REMOVING])
+def test_the_names_of_somebody_without_a_folder_are_tried_too(
+    left_out: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A service stands in /, and nothing that it can see is its own."""
+    monkeypatch.chdir("/")
+    plan = plan_for([("read", "/etc/hostname")], dials=False)
+    verdict = in_a_fork(lambda: confine_otherwise(plan, unhandled(left_out)), None, NOBODY)
+    expected = "onto itself should be refused" if left_out else "^allowed$"
+    assert re.search(expected, verdict), verdict
+
+
+def test_a_rule_that_only_deletes_is_tried(launch: Launch, work: Path) -> None:
+    file = work.parent / "receipt.json"
+    assert launch("--receipt", file, "--delete", work, "--", "true").returncode == 0
+    tried = [trial for trial in json.loads(file.read_text())["tried"] if trial["class"] == "delete"]
+    assert [trial["expected"] for trial in tried] == ["refused", "allowed"]
 
 
 def can_ask_about_starting() -> bool:
     program = os.open("/bin/true", os.O_PATH)
     try:
-        kernel.check_execution(program)
+        kernel.call("execveat", program, b"\0", 0, 0, ASKING)
     except OSError:
         return False
     finally:
@@ -168,3 +322,17 @@ def can_ask_about_starting() -> bool:
 def changed_plan(plan: Plan, fields: dict[str, object]) -> Plan:
     as_it_is = dict(zip(Plan._fields, plan, strict=True))
     return Plan(**{**as_it_is, **fields})  # type: ignore[arg-type]
+
+
+@pytest.mark.needs("root")
+@pytest.mark.skipif(not os.path.ismount("/dev/shm"), reason="it is no file system of its own")
+def test_a_folder_at_the_root_of_a_mount_is_no_ground_to_try_on(launch: Launch) -> None:
+    """Above the working folder is a mount: whoever links from there is told EXDEV, by anybody."""
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+        at = Path(folder)
+        rules = ("--create", at, "--delete", at, "--receipt", at / "receipt.json")
+        result = launch(*rules, "--", "true", cwd=at)
+        assert (result.returncode, result.stderr) == (0, "")
+        document = json.loads((at / "receipt.json").read_text())
+    tried = {(trial["class"], trial["expected"]) for trial in document["tried"]}
+    assert tried >= {("create", "refused"), ("delete", "refused")}

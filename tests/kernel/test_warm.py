@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -16,14 +19,13 @@ from democrai_osguard_launcher.warm_client import LaunchFailed, WarmLauncher
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 pytestmark = pytest.mark.needs("landlock", "seccomp")
 
 
-@pytest.fixture(scope="module")
-def warm() -> Iterator[WarmLauncher]:
-    launcher = WarmLauncher(python=(sys.executable,))
+@pytest.fixture(scope="module", params=[(), ("--without-steps",)], ids=["steps", "fork"])
+def warm(request: pytest.FixtureRequest) -> Iterator[WarmLauncher]:
+    launcher = WarmLauncher(python=(sys.executable,), options=request.param)
     yield launcher
     launcher.close()
 
@@ -100,6 +102,80 @@ def test_folder_environment_limits_and_descriptors_arrive(
     assert text.splitlines()[:4] == [str(tmp_path), "value", "64", "kept"]
 
 
+def bonds(text: str) -> tuple[int, int, int]:
+    """Return process, group and session, as a line of /proc has them."""
+    words = text.rpartition(")")[2].split()
+    return int(text.split(maxsplit=1)[0]), int(words[2]), int(words[3])
+
+
+# A line of its own: a shell's `read` needs no other program.
+SHOW = ("sh", "-c", "read line < /proc/$$/stat; echo $line")
+SUPERVISED: dict[str, tuple[tuple[str, str], ...]] = {
+    "nobody in between": (),
+    "a supervisor in between": (("create", "/var/tmp"),),
+}
+
+
+@pytest.mark.parametrize("rules", SUPERVISED.values(), ids=SUPERVISED)
+@pytest.mark.parametrize("options", [{}, {"process_group": 0}, {"start_new_session": True}])
+@pytest.mark.needs("landlock-scopes")
+def test_group_and_session_are_those_that_subprocess_gives(
+    warm: WarmLauncher, rules: tuple[tuple[str, str], ...], options: dict[str, Any]
+) -> None:
+    control = subprocess.run(SHOW, stdout=subprocess.PIPE, text=True, check=True, **options)
+    group = {(): None, ("process_group",): 0, ("start_new_session",): -1}[tuple(options)]
+    reader, writer = os.pipe()
+    asked = request(*SHOW, access=rules, group=group)
+    child = warm.launch(asked, (0, writer, 2))
+    os.close(writer)
+    with os.fdopen(reader) as pipe:
+        shown = bonds(pipe.read())
+    assert os.waitpid(child, 0)[1] == 0
+    assert (shown[0] == child) == (not rules)  # otherwise the child is the supervisor
+
+    def told(process: int, group: int, session: int) -> list[str]:
+        return [
+            "ours" if each in (os.getpgrp(), os.getsid(0)) else "its" if each == process else "?"
+            for each in (group, session)
+        ]
+
+    assert told(child, *shown[1:]) == told(*bonds(control.stdout))
+
+
+@pytest.mark.needs("landlock-scopes")
+def test_a_supervisor_takes_orphans_in_and_keeps_none_that_is_dead(warm: WarmLauncher) -> None:
+    """A dead one would take up the number of a process for as long as the command runs."""
+    sleep = (("execute", os.path.realpath("/bin/sleep")),)
+    script = "(sleep 0.1 & sleep 30 & sleep 0.05); echo; sleep 31"
+    reader, writer = os.pipe()
+    asked = request("sh", "-c", script, access=(("create", "/var/tmp"), *sleep))
+    child = warm.launch(asked, (0, writer, 2))
+    os.close(writer)
+    with os.fdopen(reader) as pipe:
+        pipe.readline()
+    time.sleep(1)
+    left = Path(f"/proc/{child}/task/{child}/children").read_text(encoding="ascii").split()
+    states = [Path(f"/proc/{each}/stat").read_text().rpartition(")")[2][1] for each in left]
+    for each in left:
+        os.kill(int(each), signal.SIGKILL)
+    assert os.waitpid(child, 0)[1] == signal.SIGKILL
+    assert states == ["S", "S"]  # the command, and the one that sleeps on
+
+
+def test_a_group_that_is_not_there_is_refused_as_the_kernel_does(warm: WarmLauncher) -> None:
+    with pytest.raises(LaunchFailed, match="process group") as failure:
+        warm.launch(request("true", group=os.getppid() + (1 << 21)))
+    assert (failure.value.exit_code, failure.value.errno) == (126, errno.EPERM)
+
+
+@pytest.mark.parametrize("words", [["x" * (1 << 18)], ["x" * 100_000] * 60])
+def test_too_many_words_are_the_kernel_s_own_error(warm: WarmLauncher, words: list[str]) -> None:
+    with pytest.raises(LaunchFailed) as failure:
+        warm.launch(request("true", *words))
+    assert (failure.value.exit_code, failure.value.errno) == (126, errno.E2BIG)
+    assert output_of(warm, "true", *["x" * 100_000] * 15) == ("", 0)
+
+
 FAILURES: dict[str, tuple[dict[str, object], int]] = {
     "not found": ({"command": ["no-such-command"]}, 127),
     "not executable": ({"command": ["/etc/passwd"]}, 126),
@@ -109,12 +185,12 @@ FAILURES: dict[str, tuple[dict[str, object], int]] = {
     ),
     "unknown field": ({"shell": True}, 64),
     "no folder": ({"folder": "/no/such/folder"}, 125),
-    "network": (
-        {"access": [{"resource_type": "network", "operation": "send", "target": "192.0.2.1:1"}]},
-        125,
-    ),
     "empty command": ({"command": []}, 64),
     "unknown level": ({"require": "most"}, 64),
+    "a word that has no end": ({"command": ["true", "a\0b"]}, 125),
+    "a folder that has no end": ({"folder": "/tmp\0"}, 125),
+    "a variable of two names": ({"environment": {"PATH": "/bin:/usr/bin", "A=B": "c"}}, 125),
+    "a group that is a word": ({"group": "new"}, 64),
     "unknown limit": ({"limits": {"nothing": 1}}, 64),
 }
 
@@ -126,6 +202,26 @@ def test_what_cannot_be_started_is_said_with_its_code(warm: WarmLauncher, name: 
         warm.launch({**request("true"), **fields})
     assert failure.value.exit_code == code
     assert output_of(warm, "true") == ("", 0)
+
+
+def test_network_rules_are_held_by_the_broker(warm: WarmLauncher) -> None:
+    """The broker then lives under the first of the two seccomp programs."""
+    with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("", 0)) as other:
+        ports = [each.getsockname()[1] for each in (one, other)]
+        script = (
+            "import socket, sys\nfor port in map(int, sys.argv[1:]):\n"
+            " print(socket.socket().connect_ex(('127.0.0.1', port)))\n"
+            " print(socket.socket(2, 2).connect_ex(('127.0.0.1', port)))"
+        )
+        reader, writer = os.pipe()
+        command = [sys.executable, "-I", "-c", script, *map(str, ports)]
+        target = f"127.0.0.1:{ports[0]}"
+        rules = [{"resource_type": "network", "operation": "connect", "target": target}]
+        pid = warm.launch({**request(*command), "access": rules}, (0, writer, 2))
+        os.close(writer)
+        with os.fdopen(reader) as pipe:
+            assert pipe.read().split() == ["0", "0", "13", "13"]
+        assert os.waitpid(pid, 0)[1] == 0
 
 
 def test_the_same_request_sees_what_has_changed_since(warm: WarmLauncher, tmp_path: Path) -> None:
@@ -192,6 +288,55 @@ def test_when_it_dies_the_next_launch_starts_another() -> None:
     process.wait()
     assert output_of(launcher, "true") == ("", 0)
     launcher.close()
+
+
+def test_when_it_dies_during_a_launch_nothing_is_run_and_the_next_one_works() -> None:
+    launcher = WarmLauncher(python=(sys.executable,))
+    assert output_of(launcher, "true") == ("", 0)
+    process = launcher._process  # noqa: SLF001 - to end exactly this one
+    assert process is not None
+    process.send_signal(signal.SIGSTOP)  # so that the request is in its hands and unanswered
+    killer = threading.Timer(0.5, process.kill)
+    killer.start()
+    with pytest.raises(LaunchFailed, match="the warm launcher") as failed:
+        launcher.launch(request("true"))
+    killer.join()
+    assert failed.value.exit_code == 125
+    assert output_of(launcher, "true") == ("", 0)
+    launcher.close()
+
+
+def test_a_fork_of_the_caller_has_commands_of_its_own() -> None:
+    launcher = WarmLauncher(python=(sys.executable,))
+    assert output_of(launcher, "true") == ("", 0)
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            text = output_of(launcher, "sh", "-c", "echo $PPID")[0]
+            code = 0 if int(text) == os.getpid() else 2
+            launcher.close()
+        finally:
+            os._exit(code)
+    assert os.waitpid(child, 0)[1] == 0
+    assert output_of(launcher, "sh", "-c", "echo $PPID") == (f"{os.getpid()}\n", 0)
+    launcher.close()
+
+
+def memory_of(launcher: WarmLauncher) -> int:
+    process = launcher._process  # noqa: SLF001
+    assert process is not None
+    status = Path(f"/proc/{process.pid}/status").read_text()
+    return int(status.partition("VmRSS:")[2].split()[0])
+
+
+def test_its_memory_does_not_grow_with_what_it_was_asked(warm: WarmLauncher) -> None:
+    for number in range(80):
+        assert output_of(warm, "true", str(number)) == ("", 0)
+    before = memory_of(warm)
+    for number in range(80, 240):
+        assert output_of(warm, "true", str(number)) == ("", 0)
+    assert memory_of(warm) - before < 4096  # kB, where each was once worth a hundred
 
 
 def test_a_signal_from_the_terminal_is_the_commands_and_not_the_launchers() -> None:

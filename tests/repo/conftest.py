@@ -15,12 +15,19 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture(scope="session")
-def wheel(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> Path:
+def source(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> Path:
+    """Return a copy of the tree: what an earlier build left must not find its way into this one."""
+    hidden = shutil.ignore_patterns(
+        ".git", ".venv*", ".*cache", ".hypothesis", "build", "dist", "*.egg-info", "__pycache__"
+    )
+    copy = tmp_path_factory.mktemp("source") / "tree"
+    return shutil.copytree(pytestconfig.rootpath, copy, ignore=hidden)
+
+
+@pytest.fixture(scope="session")
+def wheel(tmp_path_factory: pytest.TempPathFactory, source: Path) -> Path:
     """Return a folder with the contents of the built wheel."""
     made = tmp_path_factory.mktemp("wheel")
-    # From a copy: what an earlier build left behind must not find its way into this one.
-    hidden = shutil.ignore_patterns(".*", "build", "dist", "*.egg-info", "__pycache__")
-    source = shutil.copytree(pytestconfig.rootpath, made / "source", ignore=hidden)
     command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(made)]
     subprocess.run([*command, str(source)], check=True, capture_output=True)
     (archive,) = made.glob("*.whl")

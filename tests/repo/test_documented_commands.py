@@ -22,12 +22,14 @@ if TYPE_CHECKING:
 DOCUMENTS = (
     "README.md",
     "CONTRIBUTING.md",
+    "docs/agents.md",
     "docs/contributing.md",
     "docs/errors.md",
     "docs/manifests.md",
     "docs/operators.md",
     "docs/sdk.md",
 )
+PROGRAMS = {"docs/agents.md": ("git", "node")}  # that a host may lack
 # Commands that no test here can run: how they start, and the reason.
 NOT_RUN = {
     "make ": "works on this tree and its .venv; CI runs the targets themselves",
@@ -38,7 +40,7 @@ NOT_RUN = {
     "democrai-osguard serve": "serves until it is ended; tests/web opens the page",
     "democrai-osguard requests watch": "waits for a person; tests/unit/approvals presses its keys",
     "democrai-launch --supervised ": "waits for a person; tests/kernel answers in their place",
-    "democrai-launch --connect ": "needs the helper, which root starts; tests/root does it",
+    "democrai-launch --connect ": "talks to another machine; tests/kernel and tests/root do it",
 }
 INLINE = re.compile(r"`(democrai-(?:osguard|launch) [^`…]+)`")
 MAKE = re.compile(r"(?:`|^\$ |sudo )make ([a-z-]+)", re.MULTILINE)
@@ -55,7 +57,10 @@ def _text(repo: Path, document: str) -> str:
 
 # On an older kernel the launcher adds a line about signals to everything.
 @pytest.mark.needs("landlock-scopes", "seccomp")
-@pytest.mark.parametrize("document", DOCUMENTS)
+@pytest.mark.parametrize(
+    "document",
+    [pytest.param(each, marks=pytest.mark.needs(*PROGRAMS.get(each, ()))) for each in DOCUMENTS],
+)
 def test_each_command_prints_what_the_document_says(
     repo: Path, tmp_path: Path, document: str
 ) -> None:
@@ -67,6 +72,22 @@ def test_each_command_prints_what_the_document_says(
             printed = stage.run(step)
             where = f"{document}:{step.line}: {step.text}"
             assert agrees(step.output, printed), f"{where}\nprinted:\n{printed}"
+
+
+@pytest.mark.needs("landlock", "seccomp")
+def test_commands_that_are_not_run_are_still_understood(repo: Path, tmp_path: Path) -> None:
+    stage = Stage(tmp_path)
+    shown = [step for document in DOCUMENTS for step in steps(_text(repo, document))]
+    left = [step for step in shown if isinstance(step, Command) and _left_out(step)]
+    launches = [step for step in left if step.text.startswith("democrai-launch ")]
+    assert launches
+    for step in launches:
+        # A supervised command names its subject, which only a run asks for.
+        assert ("--supervised" in step.text) <= ("--subject" in step.text), step.text
+        options, _, command = step.text.partition(" -- ")
+        assert command
+        asked = Command(step.line, f"{options} --explain > /dev/null; echo $?", ())
+        assert stage.run(asked).splitlines()[-1] == "0", step.text
 
 
 def test_every_document_with_commands_is_played(repo: Path) -> None:

@@ -76,6 +76,8 @@ def test_the_changelog_keeps_its_form(repo: Path) -> None:
     version = re.compile(r"\[Unreleased\]|\[\d+\.\d+\.\d+\] - \d{4}-\d\d-\d\d")
     assert headings[0] == "[Unreleased]"
     assert all(heading in kinds or version.fullmatch(heading) for heading in headings)
+    project = tomllib.loads((repo / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert headings[1].startswith(f"[{project['version']}] - "), "the version has no heading"
 
 
 def test_the_readme_starts_with_the_two_commands_and_ci_runs_the_second(repo: Path) -> None:
@@ -85,9 +87,19 @@ def test_the_readme_starts_with_the_two_commands_and_ci_runs_the_second(repo: Pa
     assert "make test" in (repo / ".ci/run").read_text(encoding="utf-8").splitlines()
 
 
+def test_the_readme_compares_with_the_figures_of_the_report(repo: Path) -> None:
+    report = (repo / "docs/escapes.md").read_text(encoding="utf-8")
+    readme = (repo / "README.md").read_text(encoding="utf-8")
+    (row,) = re.findall(r"^\| \*\*stopped, or kept to its own\*\* .*$", report, re.MULTILINE)
+    figures = re.findall(r"\d+ of \d+", row)
+    shown = re.search(r"^\| ways out that were stopped (.*)$", readme, re.MULTILINE)
+    assert shown is not None
+    assert re.findall(r"\d+ of \d+", shown[1]) == figures, f"write {figures} into README.md"
+
+
 def test_the_readme_python_examples_run(repo: Path) -> None:
     readme = (repo / "README.md").read_text(encoding="utf-8")
-    example, guarded = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)
+    guarded, example = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)
     done = subprocess.run(
         [sys.executable, "-c", example], capture_output=True, text=True, check=False
     )

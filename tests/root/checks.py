@@ -184,7 +184,7 @@ def refused_without_a_route(held: Held) -> list[str]:
             wrong += _expect(name, _try(held.box, attempt, place), "EPERM")
     programs = held.layers[-1]
     counted = {
-        (a.address, a.protocol) for a in programs.attempts([held.box]).get(held.box.name, ())
+        (a.address, a.protocol) for a in dict(programs.attempts([held.box])).get(held.box.name, ())
     }
     missing = {(place, word) for place in places for word in ("tcp", "udp")} - counted
     return wrong + [f"not counted: {item}" for item in sorted(missing)]

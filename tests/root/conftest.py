@@ -106,3 +106,11 @@ def daemon(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Daemon]:
     with contextlib.suppress(FileNotFoundError):
         own.remove()
     assert not left, f"the daemon left {len(left)} boxes behind"
+
+
+@pytest.fixture
+def running(daemon: Daemon) -> Daemon:
+    """Return a helper that answers."""
+    daemon.start()
+    daemon.wait()
+    return daemon

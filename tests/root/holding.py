@@ -11,7 +11,7 @@ from democrai_osguard_helper.bpf_hooks import HOOKS
 from democrai_osguard_helper.bpf_layer import BpfLayer
 from democrai_osguard_helper.firewall_layer import FirewallLayer
 from democrai_osguard_helper.firewall_plan import Names
-from democrai_osguard_helper.service import LOOPBACK
+from democrai_osguard_helper.lineup import LOOPBACK
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -25,6 +25,7 @@ ALLOWED: Final = {4: "198.18.0.1", 6: "fd00:5::1"}
 FORBIDDEN: Final = {4: "198.18.0.2", 6: "fd00:5::2"}
 PORT: Final = 7001
 OTHER_PORT: Final = 7002
+POLL_MILLISECONDS: Final = 50
 PATIENCE: Final = 3.0  # seconds: an answer on loopback takes none of it, on a host with time
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -73,6 +74,7 @@ class Listeners:
         self._sockets: dict[int, socket.socket] = {}
         self._clients: dict[int, socket.socket] = {}
         self._ended = threading.Event()
+        self._poll = select.poll()  # thousands of clients are more than `select` takes
         for places in (ALLOWED, FORBIDDEN):
             for port in (PORT, OTHER_PORT):
                 self._open(socket.AF_INET, (places[4], port))
@@ -92,11 +94,11 @@ class Listeners:
                 listener.listen(64)
             listener.settimeout(0)
             self._sockets[listener.fileno()] = listener
+            self._poll.register(listener, select.POLLIN)
 
     def _serve(self) -> None:
         while not self._ended.is_set():
-            ready, _, _ = select.select([*self._sockets, *self._clients], [], [], 0.05)
-            for descriptor in ready:
+            for descriptor, _ in self._poll.poll(POLL_MILLISECONDS):
                 with contextlib.suppress(OSError):
                     self._answer(descriptor)
 
@@ -108,6 +110,7 @@ class Listeners:
                 client.send(b"ok")
                 return
             del self._clients[descriptor]
+            self._poll.unregister(descriptor)
             client.close()
             return
         listener = self._sockets[descriptor]
@@ -117,6 +120,7 @@ class Listeners:
         else:
             client, _ = listener.accept()
             self._clients[client.fileno()] = client
+            self._poll.register(client, select.POLLIN)
 
     def close(self) -> None:
         self._ended.set()

@@ -2,30 +2,42 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import subprocess
 import threading
 from typing import TYPE_CHECKING, Final
 
 import pytest
-from root.daemons import Daemon, eventually, resident
+from root.daemons import Daemon, Resident, eventually, resident
 from root.lab import ALLOWED, FORBIDDEN, PORT
 
 from democrai_osguard_helper import kernel
 from democrai_osguard_helper.cgroups import Tree, find_mount
-from democrai_osguard_helper.client import Client
+from democrai_osguard_helper.client import Client, HelperUnavailable
 from democrai_osguard_helper.endpoints import Endpoint, parse_network
+from democrai_osguard_helper.firewall_plan import Names
 from democrai_osguard_helper.loop import Loop
 from democrai_osguard_helper.protocol import Notice
 from democrai_osguard_helper.ruleset_news import RulesetNews
+from democrai_osguard_helper.upkeep import MAX_COLLECTED
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 pytestmark = pytest.mark.needs("bpf", "iptables", "ipset")
 ONE: Final = (Endpoint(parse_network(ALLOWED[4]), PORT),)
 OTHERS: Final = "198.51.100.2"
 RELOADED: Final = b"*filter\n:INPUT ACCEPT\n:FORWARD ACCEPT\n:OUTPUT ACCEPT\nCOMMIT\n"
+# As the file that Debian's nftables service loads: everything is flushed, and then made anew.
+SERVICE: Final = b"""flush ruleset
+table inet filter {
+    chain input { type filter hook input priority filter; }
+    chain output { type filter hook output priority filter; }
+}
+"""
 FLUSHES: Final = {
     "iptables -F": "iptables -F",
     "ip6tables -F": "ip6tables -F",
@@ -34,6 +46,7 @@ FLUSHES: Final = {
     "a rule in front of ours": "iptables -I OUTPUT -j ACCEPT",
     "empty our sets": "ipset flush",
     "a firewall manager that reloads": "iptables-restore /dev/stdin",
+    "a firewall service that reloads": "nft -f /dev/stdin",
 }
 
 
@@ -42,16 +55,87 @@ def _repairs(daemon: Daemon) -> int:
         return client.status().repairs
 
 
+def _is_complete(daemon: Daemon) -> bool:
+    with Client(daemon.socket) as client:
+        return not any(layer.reason for layer in client.status().layers)
+
+
 @pytest.mark.parametrize("flush", FLUSHES)
 def test_a_foreign_change_opens_nothing_and_is_repaired(daemon: Daemon, flush: str) -> None:
     daemon.start()
     daemon.wait()
     with resident(daemon.socket, ONE) as child:
         child.begin("storm", FORBIDDEN[4], PORT)
-        subprocess.run(FLUSHES[flush].split(), input=RELOADED, check=True)
+        given = SERVICE if flush.startswith("a firewall service") else RELOADED
+        subprocess.run(FLUSHES[flush].split(), input=given, check=True)
         assert eventually(lambda: _repairs(daemon) > 0)
         assert child.weather() == "silent"
         assert child.does("tcp", ALLOWED[4], PORT) == "allowed"
+
+
+def test_what_happens_stands_in_the_daemons_own_journal(daemon: Daemon, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    daemon.prefix = ("sh", "-c", f'exec "$@" 2>{log}', "sh")
+    daemon.start()
+    daemon.wait()
+    subprocess.run(["iptables", "-F"], check=True)
+    assert eventually(lambda: "repaired: the firewall layer holds again" in log.read_text("utf-8"))
+    lines = log.read_text("utf-8").splitlines()
+    assert lines[0] == "democrai-osguard-helper: every layer holds"
+    changed = "drift: the firewall layer was changed by somebody else"
+    assert f"democrai-osguard-helper: {changed}" in lines
+
+
+@contextlib.contextmanager
+def heard(daemon: Daemon) -> Iterator[list[str]]:
+    """Yield the codes of what the daemon reports meanwhile."""
+    codes: list[str] = []
+    client = Client(daemon.socket)
+
+    def listen() -> None:
+        for event in client.events():
+            codes.extend([event.code] if isinstance(event, Notice) else [])
+
+    listener = threading.Thread(target=_quietly, args=(listen,))
+    listener.start()
+    try:
+        yield codes
+    finally:
+        client.hang_up()
+        listener.join()
+        client.close()
+
+
+def _quietly(act: Callable[[], None]) -> None:
+    with contextlib.suppress(HelperUnavailable):  # we hang up ourselves
+        act()
+
+
+EXCHANGES: Final = {
+    "another address": ("del {set} {own}", "add {set} {other}"),
+    "an exception": ("del {set} {own}", "add {set} {own} nomatch"),
+}
+
+
+@pytest.mark.parametrize("exchange", EXCHANGES)
+def test_a_member_that_somebody_exchanged_is_repaired_and_reported(
+    daemon: Daemon, exchange: str
+) -> None:
+    daemon.layers = "firewall"
+    daemon.start()
+    daemon.wait()
+    with resident(daemon.socket, ONE) as child, heard(daemon) as codes:
+        assert child.does("tcp", ALLOWED[4], PORT) == "allowed"
+        words = {
+            "set": Names(daemon.instance, "").set(child.sandbox, "p4"),
+            "own": f"{ALLOWED[4]},tcp:{PORT}", "other": f"{FORBIDDEN[4]},tcp:{PORT}",
+        }  # fmt: skip
+        lines = [line.format(**words) for line in EXCHANGES[exchange]]
+        subprocess.run(["ipset", "restore"], input="\n".join([*lines, ""]).encode(), check=True)
+        assert eventually(lambda: "repaired" in codes)
+        assert child.does("tcp", FORBIDDEN[4], PORT) == "Connection refused"
+        assert child.does("tcp", ALLOWED[4], PORT) == "allowed"
+    assert codes == ["drift", "repaired"]
 
 
 @pytest.mark.parametrize("flush", ["iptables -F", "nft flush ruleset"])
@@ -110,19 +194,7 @@ def test_the_legacy_backend_holds_too_and_survives_dead_cgroups(daemon: Daemon) 
 def test_a_detached_program_is_attached_again_and_reported(daemon: Daemon) -> None:
     daemon.start()
     daemon.wait()
-    heard: list[str] = []
-    client = Client(daemon.socket)
-
-    def listen() -> None:
-        for event in client.events():
-            if isinstance(event, Notice):
-                heard.append(event.code)
-            if "repaired" in heard:
-                return
-
-    listener = threading.Thread(target=listen)
-    listener.start()
-    with resident(daemon.socket, ONE) as child:
+    with resident(daemon.socket, ONE) as child, heard(daemon) as codes:
         box = Tree(find_mount(), daemon.instance).box(child.sandbox)
         descriptor = os.open(box.path, os.O_RDONLY | os.O_DIRECTORY)
         kernel.prog_detach(descriptor, 10)
@@ -132,10 +204,9 @@ def test_a_detached_program_is_attached_again_and_reported(daemon: Daemon) -> No
             "Connection refused",
             "Operation not permitted",
         }
-        listener.join(60)
+        assert eventually(lambda: "repaired" in codes)
         assert child.does("tcp", FORBIDDEN[4], PORT) == "Operation not permitted"
-    client.close()
-    assert heard == ["drift", "repaired"]
+    assert codes == ["drift", "repaired"]
 
 
 def test_what_cannot_be_repaired_is_frozen_then_killed(daemon: Daemon) -> None:
@@ -182,6 +253,25 @@ def test_an_end_that_cannot_tidy_up_fails_and_the_next_start_does_it(daemon: Dae
     assert "OSG" not in saved
 
 
+def test_an_end_removes_all_sandboxes_that_nobody_is_in(daemon: Daemon) -> None:
+    """More than are collected in two rounds: the last regular one, and that of the end."""
+    daemon.start()
+    daemon.wait()
+    assert daemon.process is not None
+    children = [Resident(daemon.socket, ONE) for _ in range(2 * MAX_COLLECTED + 8)]
+    assert not [child.sandbox for child in children if child.sandbox.startswith("!")]
+    daemon.process.send_signal(signal.SIGSTOP)  # so that none is collected before
+    for child in children:
+        child.end()
+    daemon.process.terminate()
+    daemon.process.send_signal(signal.SIGCONT)
+    assert daemon.process.wait() == 0
+    words = ["ipset", "list", "-n"]
+    sets = subprocess.run(words, capture_output=True, text=True, check=True).stdout.split()
+    assert [name for name in sets if Names(daemon.instance, "").box_of(name)] == []
+    assert not os.path.exists(Tree(find_mount(), daemon.instance).path)
+
+
 def test_another_writer_at_the_same_time_loses_nothing(daemon: Daemon) -> None:
     daemon.start()
     daemon.wait()
@@ -218,6 +308,8 @@ def test_two_instances_do_not_meet(tmp_path: Path) -> None:
     try:
         for daemon in daemons:
             daemon.wait()
+            # They start at the same moment: a layer that the other one spoilt joins later.
+            assert eventually(lambda daemon=daemon: _is_complete(daemon))  # type: ignore[misc]
         with resident(daemons[0].socket, ONE) as first, resident(daemons[1].socket, ()) as second:
             assert first.does("tcp", ALLOWED[4], PORT) == "allowed"
             assert second.does("tcp", ALLOWED[4], PORT) == "Operation not permitted"

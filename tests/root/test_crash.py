@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.needs("bpf", "iptables", "ipset")
 ONE: Final = (Endpoint(parse_network(ALLOWED[4]), PORT),)
 MORE: Final = (*ONE, Endpoint(parse_network(ALLOWED[6]), PORT))
+REFUSED: Final = {"Operation not permitted", "Connection refused"}
 PACKAGE: Final = "democrai_osguard_helper"
 STEPS: Final = (
     "firewall adopted",
@@ -52,8 +53,21 @@ def _drive(daemon: Daemon, old: Resident) -> None:
     Resident(daemon.socket, ONE).end()
 
 
-@pytest.mark.parametrize("step", STEPS)
-def test_a_kill_at_any_step_opens_nothing(daemon: Daemon, step: str) -> None:
+LAYERS: Final = ("firewall", "bpf", "bpf,firewall")
+# Each layer alone: together, one would hide what the other lets through.
+KILLS: Final = [
+    (layers, step)
+    for step in STEPS
+    for layers in LAYERS
+    if step.split()[0] == layers
+    or (step.split()[0] not in {"firewall", "bpf"} and "," not in layers)
+    or (step, layers) == ("policy applied", "bpf,firewall")
+]
+
+
+@pytest.mark.parametrize(("layers", "step"), KILLS)
+def test_a_kill_at_any_step_opens_nothing(daemon: Daemon, layers: str, step: str) -> None:
+    daemon.layers = layers
     daemon.start()
     daemon.wait()
     with resident(daemon.socket, ONE) as child:
@@ -67,7 +81,8 @@ def test_a_kill_at_any_step_opens_nothing(daemon: Daemon, step: str) -> None:
         daemon.wait()
         assert child.weather() == "silent"
         assert child.does("tcp", ALLOWED[4], PORT) == "allowed"
-        assert child.does("udp", FORBIDDEN[4], PORT) == "Operation not permitted"
+        for attempt in ("tcp", "udp"):
+            assert child.does(attempt, FORBIDDEN[4], PORT) in REFUSED
     with Client(daemon.socket) as client:
         assert eventually(lambda: not client.list().sandboxes)
 

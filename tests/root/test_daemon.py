@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import socket
 import stat
 import subprocess
 import tempfile
@@ -16,28 +17,31 @@ from root.daemons import Daemon, Resident, eventually, resident
 from root.lab import ALLOWED, FORBIDDEN, PORT
 from root.programs import attached, is_loaded
 
+from democrai_osguard_helper import protocol
 from democrai_osguard_helper.bpf_hooks import HOOKS
 from democrai_osguard_helper.cgroups import Tree, find_mount
-from democrai_osguard_helper.client import Client, HelperRefused
+from democrai_osguard_helper.client import Client, HelperRefused, HelperUnavailable
 from democrai_osguard_helper.desk import CALLS
 from democrai_osguard_helper.endpoints import Endpoint, parse_network
-from democrai_osguard_helper.protocol import Confine, Denial, Revoke, Subject, Update
+from democrai_osguard_helper.protocol import (
+    Confine,
+    Denial,
+    Events,
+    Listening,
+    Revoke,
+    Subject,
+    Update,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
 pytestmark = pytest.mark.needs("bpf", "iptables", "ipset")
 ONE: Final = (Endpoint(parse_network(ALLOWED[4]), PORT),)
 TWO: Final = (*ONE, Endpoint(parse_network(FORBIDDEN[4]), PORT))
 NOBODY: Final = 65534
 REFUSED: Final = {"Operation not permitted", "Connection refused"}
-
-
-@pytest.fixture
-def running(daemon: Daemon) -> Daemon:
-    daemon.start()
-    daemon.wait()
-    return daemon
 
 
 @pytest.mark.parametrize("layers", ["bpf", "firewall", "bpf,firewall"])
@@ -57,6 +61,22 @@ def test_a_confined_process_reaches_its_endpoints_only(daemon: Daemon, layers: s
     assert (listing.sandbox, listing.populated, listing.session) == (child.sandbox, True, "s1")
 
 
+@pytest.mark.parametrize("other", [False, True], ids=["same instance", "another instance"])
+def test_a_second_start_leaves_the_first_daemon_its_socket(running: Daemon, other: bool) -> None:
+    second = Daemon(running.folder, "other" if other else running.instance)
+    second.folder = running.folder / "own" if other else running.folder
+    second.start()
+    assert second.process is not None
+    assert second.process.wait(60) == 1
+    assert os.path.exists(Tree(find_mount(), second.instance).path) is not other
+    with resident(running.socket, ONE) as child:
+        assert child.does("tcp", ALLOWED[4], PORT) == "allowed"
+    assert running.process is not None
+    running.process.terminate()
+    assert running.process.wait(60) == 0
+    assert not os.path.exists(running.socket)
+
+
 def test_a_host_without_the_wanted_layers_refuses(daemon: Daemon) -> None:
     daemon.layers = "bpf"
     daemon.start()
@@ -66,9 +86,8 @@ def test_a_host_without_the_wanted_layers_refuses(daemon: Daemon) -> None:
     assert child.sandbox.startswith("! not_enforceable: firewall: switched off")
 
 
-def test_a_process_inside_a_sandbox_is_refused_on_old_and_new_connections(running: Daemon) -> None:
-    early = Client(running.socket)
-    early.status()
+def test_a_process_inside_a_sandbox_is_refused_on_every_connection(running: Daemon) -> None:
+    inherited = [Client(running.socket) for _ in CALLS]
     reader, writer = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -78,16 +97,87 @@ def test_a_process_inside_a_sandbox_is_refused_on_old_and_new_connections(runnin
             own.status()
             with Client(running.socket) as client:
                 applied = client.confine(Confine(Subject("tool", "x"), None, ONE, (), "full"))
-            for act in _every_call(applied.sandbox):
-                said += [_refusal(act, own), _refusal(act, Client(running.socket))]
+            for act, early in zip(_every_call(applied.sandbox), inherited, strict=True):
+                connections = own, early, Client(running.socket)
+                said += [_refusal(act, connection) for connection in connections]
         finally:
             os.write(writer, " ".join(said).encode())
             os._exit(0)
     os.waitpid(pid, 0)
     os.close(writer)
-    assert os.read(reader, 4096).decode().split() == ["inside_sandbox"] * 2 * len(CALLS)
+    assert os.read(reader, 4096).decode().split() == ["inside_sandbox"] * 3 * len(CALLS)
     os.close(reader)
-    early.close()
+    for early in inherited:
+        early.close()
+
+
+def test_a_child_outside_may_use_what_it_inherited(running: Daemon) -> None:
+    with Client(running.socket) as inherited:
+        child = os.fork()
+        if child == 0:
+            os._exit(0 if inherited.status().instance == running.instance else 1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+@pytest.mark.parametrize("count", [1, 2, 200])
+def test_nobody_sends_descriptors(running: Daemon, tmp_path: Path, count: int) -> None:
+    assert running.process is not None
+    pid, sent = running.process.pid, str(tmp_path / "sent")
+    with open(sent, "wb") as file, socket.socket(socket.AF_UNIX) as talk:
+        assert _holds(os.getpid(), sent)
+        talk.connect(running.socket)
+        socket.send_fds(talk, [protocol.frame(protocol.Status())], [file.fileno()] * count)
+        size = int.from_bytes(talk.recv(protocol.HEADER), "big")
+        reply = protocol.parse_reply(talk.recv(size))
+        assert isinstance(reply, protocol.Refused)
+        assert reply.code == "protocol_violation"
+        assert not _holds(pid, sent)
+
+
+def _holds(pid: int, path: str) -> bool:
+    """Tell whether a process has this file open."""
+    folder = f"/proc/{pid}/fd"
+    found = False
+    for name in os.listdir(folder):
+        with contextlib.suppress(FileNotFoundError):  # closed meanwhile
+            found |= os.readlink(f"{folder}/{name}") == path
+    return found
+
+
+def test_who_is_confined_hears_no_more_events(running: Daemon) -> None:
+    ours, theirs = socket.socketpair()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            heard = Client(running.socket).events()
+            listening = threading.Thread(target=lambda: theirs.send(_heard(heard)))
+            listening.start()
+            eventually(lambda: _listeners(running) == 1)
+            with Client(running.socket) as client:
+                client.confine(Confine(Subject("tool", "x"), None, ONE, (), "full"))
+            theirs.send(b"in")
+            listening.join()
+        finally:
+            os._exit(0)
+    with ours, theirs:
+        ours.settimeout(30)
+        assert ours.recv(64) == b"in"
+        with resident(running.socket, ONE) as child:
+            child.does("tcp", FORBIDDEN[4], PORT)
+            assert ours.recv(64) == b"HelperSilent"
+    os.waitpid(pid, 0)
+
+
+def _heard(events: Iterator[object]) -> bytes:
+    try:
+        return type(next(events)).__name__.encode()
+    except HelperUnavailable as error:
+        return type(error).__name__.encode()
+
+
+def _listeners(running: Daemon) -> int:
+    with Client(running.socket) as client:
+        return client.status().listeners
 
 
 def _every_call(sandbox: str) -> tuple[Callable[[Client], object], ...]:
@@ -98,7 +188,7 @@ def _every_call(sandbox: str) -> tuple[Callable[[Client], object], ...]:
         lambda client: client.show(sandbox),
         lambda client: client.list(),
         lambda client: client.status(),
-        lambda client: next(client.events()),
+        lambda client: client._ask(Events(), Listening),  # noqa: SLF001 - without waiting for one
         # Last: the helper hangs up after it, whatever the answer.
         lambda client: client.confine(Confine(Subject("tool", "x"), None, TWO, (), "full")),
     )
@@ -256,6 +346,34 @@ def test_a_denial_arrives_as_an_event(daemon: Daemon, layers: str) -> None:
     assert isinstance(denial, Denial)
     assert (denial.address, denial.port, denial.protocol) == (FORBIDDEN[4], PORT, "udp")
     assert (denial.sandbox, denial.subject.name, denial.session) == (child.sandbox, "demo", "s1")
+
+
+@pytest.mark.parametrize("layers", ["bpf", "firewall"])
+def test_what_ends_right_after_its_refusal_is_told_too(daemon: Daemon, layers: str) -> None:
+    daemon.layers = layers
+    daemon.start()
+    daemon.wait()
+    tried = {(FORBIDDEN[4], port) for port in range(8001, 8013)}
+    for place in sorted(tried):
+        with resident(daemon.socket, ONE) as child:
+            child.does("tcp", *place)
+    with Client(daemon.socket) as client:
+        assert eventually(lambda: client.list().sandboxes == ())
+    heard: set[tuple[str, int]] = set()
+    client = Client(daemon.socket)
+    listener = threading.Thread(target=_gather, args=(client, heard))
+    listener.start()
+    assert eventually(lambda: heard == tried)
+    client.hang_up()
+    listener.join()
+    client.close()
+
+
+def _gather(client: Client, heard: set[tuple[str, int]]) -> None:
+    with contextlib.suppress(HelperUnavailable):  # the test hangs up
+        for event in client.events():
+            if isinstance(event, Denial):
+                heard.add((event.address, event.port))
 
 
 def test_cycles_leave_nothing_behind(running: Daemon) -> None:

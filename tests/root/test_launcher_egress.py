@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from root.daemons import Daemon
 
 pytestmark = pytest.mark.needs("bpf", "iptables", "ipset", "landlock-tcp", "seccomp")
+LAUNCHER: Final = (sys.executable, "-I", "-m", "democrai_osguard_launcher")
 _TRY: Final = """
 import socket, sys
 kind, address, port = sys.argv[1], sys.argv[2], int(sys.argv[3])
@@ -37,22 +38,10 @@ print(way.recv(8).decode())
 
 
 def launch(
-    path: str, options: list[str], act: tuple[str, str, int], *more: str
+    daemon: Daemon, options: list[str], act: tuple[str, str, int]
 ) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-I", "-c", _TRY, *map(str, act)]
-    launcher = [sys.executable, "-I", "-m", "democrai_osguard_launcher", *options, *more, "--"]
-    environment = {**os.environ, "DEMOCRAI_OS_HELPER_SOCKET": path}
-    return subprocess.run(
-        [*launcher, *command], env=environment, capture_output=True, text=True, check=False,
-        timeout=60,
-    )  # fmt: skip
-
-
-@pytest.fixture
-def running(daemon: Daemon) -> Daemon:
-    daemon.start()
-    daemon.wait()
-    return daemon
+    return daemon.run(*LAUNCHER, *options, "--", *command)
 
 
 @pytest.mark.parametrize("family", [4, 6])
@@ -65,23 +54,26 @@ def test_the_helper_holds_address_and_port(running: Daemon, kind: str, family: i
     assert free.stdout == "ok\n"
     host = f"[{ALLOWED[family]}]" if family == 6 else ALLOWED[family]
     options = ["--connect", f"{host}:{PORT}"]
-    allowed = launch(running.socket, options, (kind, ALLOWED[family], PORT))
+    allowed = launch(running, options, (kind, ALLOWED[family], PORT))
     assert (allowed.returncode, allowed.stdout) == (0, "ok\n"), allowed.stderr
     for place in ((FORBIDDEN[family], PORT), (ALLOWED[family], OTHER_PORT)):
-        refused = launch(running.socket, options, (kind, *place))
+        refused = launch(running, options, (kind, *place))
         assert refused.returncode == 1
         assert "ok" not in refused.stdout
         assert "Error" in refused.stderr
 
 
-def test_without_the_helper_nothing_runs(running: Daemon) -> None:
+def test_without_the_helper_the_broker_holds_address_and_port(running: Daemon) -> None:
     options = ["--connect", f"{ALLOWED[4]}:{PORT}"]
     act = ("tcp", ALLOWED[4], PORT)
-    assert launch(running.socket, options, act).returncode == 0
+    assert launch(running, options, act).returncode == 0
     running.stop()
-    closed = launch(running.socket, options, act)
-    assert closed.returncode == 125
-    assert "nothing holds the address" in closed.stderr
+    allowed = launch(running, options, act)
+    assert (allowed.returncode, allowed.stdout) == (0, "ok\n"), allowed.stderr
+    for place in ((FORBIDDEN[4], PORT), (ALLOWED[4], OTHER_PORT)):
+        refused = launch(running, options, ("tcp", *place))
+        assert (refused.returncode, refused.stdout) == (1, "")
+        assert "PermissionError" in refused.stderr
 
 
 @pytest.mark.parametrize("name", ["None", "'0123456789ab'"])
@@ -93,12 +85,8 @@ from democrai_osguard_launcher import egress, main
 egress.confine = lambda *_: {name}
 main.run()
 """
-    environment = {**os.environ, "DEMOCRAI_OS_HELPER_SOCKET": running.socket}
     rule = ["--connect", f"{ALLOWED[4]}:{PORT}"]
-    done = subprocess.run(
-        [sys.executable, "-I", "-c", script, *rule, "--", "echo", "ran"],
-        env=environment, capture_output=True, text=True, check=False, timeout=60,
-    )  # fmt: skip
+    done = running.run(sys.executable, "-I", "-c", script, *rule, "--", "echo", "ran")
     assert (done.returncode, done.stdout) == (125, "")
     assert "being in the sandbox that the helper made should be allowed" in done.stderr
 
@@ -108,7 +96,7 @@ def test_the_receipt_shows_an_address_that_is_refused_and_one_that_is_not(
 ) -> None:
     receipt = tmp_path / "receipt.json"
     options = ["--connect", f"{ALLOWED[4]}:{PORT}", "--receipt", str(receipt)]
-    assert launch(running.socket, options, ("tcp", ALLOWED[4], PORT)).stdout == "ok\n"
+    assert launch(running, options, ("tcp", ALLOWED[4], PORT)).stdout == "ok\n"
     trials = json.loads(receipt.read_text())["tried"]
     tried = {trial["act"]: trial["outcome"] for trial in trials if trial["class"] == "network"}
     assert tried["being in the sandbox that the helper made"] == "allowed"
@@ -121,36 +109,70 @@ def test_an_address_that_is_open_and_should_not_be_refuses_to_start(running: Dae
     script = """
 from democrai_osguard_launcher import egress, main
 ask = egress.confine
-egress.confine = lambda places, environment: ask([*places, ("0.0.0.0/0", None)], environment)
+egress.confine = lambda places, *rest: ask([*places, ("0.0.0.0/0", None)], *rest)
 main.run()
 """
-    environment = {**os.environ, "DEMOCRAI_OS_HELPER_SOCKET": running.socket}
     rule = ["--connect", f"{ALLOWED[4]}:{PORT}"]
-    done = subprocess.run(
-        [sys.executable, "-I", "-c", script, *rule, "--", "echo", "ran"],
-        env=environment, capture_output=True, text=True, check=False, timeout=60,
-    )  # fmt: skip
+    done = running.run(sys.executable, "-I", "-c", script, *rule, "--", "echo", "ran")
     assert (done.returncode, done.stdout) == (125, "")
     assert "TCP to an address that no rule names should be refused" in done.stderr
 
 
+def test_one_layer_is_not_full_and_is_said(daemon: Daemon) -> None:
+    daemon.layers = "bpf"
+    daemon.start()
+    daemon.wait()
+    options = ["--connect", f"{ALLOWED[4]}:{PORT}"]
+    act = ("tcp", ALLOWED[4], PORT)
+    said = "the helper has no firewall layer: firewall: switched off by the operator"
+    refused = launch(daemon, [*options, "--require", "full"], act)
+    assert (refused.returncode, refused.stdout) == (125, "")
+    assert f"enforcement would be partial, not full: {said}" in refused.stderr
+    ran = launch(daemon, [*options, "--require", "partial"], act)
+    assert (ran.returncode, ran.stdout) == (0, "ok\n")
+    assert said in ran.stderr
+    told = launch(daemon, [*options, "--explain"], act).stdout
+    assert "enforcement: partial" in told
+    assert f"missing: {said}" in told
+    daemon.stop()
+    daemon.layers = "bpf,firewall"
+    daemon.start()
+    daemon.wait()
+    full = launch(daemon, [*options, "--require", "full"], act)
+    assert (full.returncode, full.stdout, full.stderr) == (0, "ok\n", "")
+
+
+def test_the_helper_itself_is_asked_for_what_is_required(daemon: Daemon) -> None:
+    """As if the layer had gone after the plan was made."""
+    daemon.layers = "bpf"
+    daemon.start()
+    daemon.wait()
+    script = """
+from democrai_osguard_launcher import helper_socket, main
+helper_socket.missing_layers = lambda: ()
+main.run()
+"""
+    rule = ["--connect", f"{ALLOWED[4]}:{PORT}"]
+    for level, code in (("full", 125), ("partial", 0)):
+        words = [sys.executable, "-I", "-c", script, *rule, "--require", level, "--", "true"]
+        done = daemon.run(*words)
+        assert done.returncode == code, done.stderr
+        assert ("switched off by the operator" in done.stderr) is (code == 125)
+
+
 def test_explain_says_what_is_exact(running: Daemon) -> None:
     options = ["--connect", f"{ALLOWED[4]}:{PORT}", "--send", "https://198.18.0.1/v1", "--explain"]
-    told = launch(running.socket, options, ("tcp", ALLOWED[4], PORT)).stdout
+    told = launch(running, options, ("tcp", ALLOWED[4], PORT)).stdout
     assert "the helper, by address and port" in told
     assert "direction, scheme and path are the guard's" in told
 
 
 def test_a_command_in_a_sandbox_cannot_start_one_of_its_own(running: Daemon) -> None:
     options = ["--connect", f"{ALLOWED[4]}:{PORT}"]
-    inner = [sys.executable, "-I", "-m", "democrai_osguard_launcher", *options, "--", "true"]
-    environment = {**os.environ, "DEMOCRAI_OS_HELPER_SOCKET": running.socket}
-    outer = [sys.executable, "-I", "-m", "democrai_osguard_launcher", *options, "--best-effort"]
+    inner = [*LAUNCHER, *options, "--", "true"]
+    outer = [*LAUNCHER, *options, "--best-effort"]
     own = ("--read", os.path.dirname(egress.__file__), "--modify", running.socket)
-    nested = subprocess.run(
-        [*outer, *own, "--execute", "/usr/bin", "--", *inner],
-        env=environment, capture_output=True, text=True, check=False, timeout=60,
-    )  # fmt: skip
+    nested = running.run(*outer, *own, "--execute", "/usr/bin", "--", *inner)
     assert nested.returncode == 125
 
 
@@ -188,14 +210,13 @@ for place in sys.argv[1], sys.argv[3]:
 def test_an_application_confines_itself_and_its_refusals_are_asked_about(
     running: Daemon, tmp_path: Path
 ) -> None:
-    environment = {**os.environ, "DEMOCRAI_OS_HELPER_SOCKET": running.socket}
-    done = subprocess.run(
-        [sys.executable, "-c", _CONFINED, ALLOWED[4], str(PORT), FORBIDDEN[4]],
-        env=environment, capture_output=True, text=True, check=False, timeout=60,
-    )  # fmt: skip
+    words = (ALLOWED[4], str(PORT), FORBIDDEN[4])
+    done = running.run(sys.executable, "-c", _CONFINED, *words)
     assert done.returncode == 0, done.stderr
     told, allowed, forbidden = done.stdout.splitlines()
     assert told == "1 bpf firewall"
+    word = "1 network socket(s) were open before this process was held: nothing holds those"
+    assert f"{word} (connected to {ALLOWED[4]}:{PORT})" in done.stderr
     assert allowed == "connected"
     assert forbidden in {"PermissionError", "ConnectionRefusedError"}
     service = ApprovalService(open_store(f"sqlite://{tmp_path}/state/a.sqlite3"))

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import select
-import subprocess
 import sys
 from typing import TYPE_CHECKING, Final
 
@@ -13,6 +10,7 @@ import pytest
 from root.attempts import tcp
 from root.daemons import eventually, resident
 from root.lab import ALLOWED, FORBIDDEN, OTHER_PORT, PORT
+from root.talkers import PATIENCE, REFUSED, TALK, Talker
 
 from democrai_osguard.access import Identity, Operation, ResourceType, Scope, SubjectType
 from democrai_osguard.approvals import ApprovalService, Operator, open_store
@@ -21,7 +19,7 @@ from democrai_osguard_helper.client import Client
 from democrai_osguard_helper.endpoints import Endpoint, parse_network
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
     from pathlib import Path
 
     from root.daemons import Daemon
@@ -29,24 +27,8 @@ if TYPE_CHECKING:
     from democrai_osguard.approvals.records import PendingRequest
 
 pytestmark = pytest.mark.needs("bpf", "iptables", "ipset", "landlock-tcp", "seccomp")
-PATIENCE: Final = 60.0
 ADA: Final = Operator("ada", super_role=True)
 ONE: Final = (Endpoint(parse_network(ALLOWED[4]), PORT),)
-REFUSED: Final = {"PermissionError", "ConnectionRefusedError"}
-# Connects where it is told, keeps the connection, and tells what became of it.
-_TALK: Final = """
-import socket, sys
-kept = None
-for line in sys.stdin:
-    word, address, port = line.split()
-    try:
-        if word == "hold":
-            kept = socket.create_connection((address, int(port)))
-            kept.send(b"hello")
-        print({b"ok": "ok", b"": "end"}[kept.recv(8)], flush=True)
-    except OSError as error:
-        print(type(error).__name__, flush=True)
-"""
 _CONFINED: Final = """
 import sys
 from democrai_osguard import Rule, Subject
@@ -56,34 +38,6 @@ confine_this_process(
     Subject.parse("module:notes"), "s-1", approvals=sys.argv[1],
 )
 """
-
-
-class Talker:
-    """A process in a sandbox that does what it is told."""
-
-    def __init__(self, words: Sequence[str], environment: dict[str, str]) -> None:
-        pipe = subprocess.PIPE
-        self._process = subprocess.Popen(
-            list(words), stdin=pipe, stdout=pipe, env={**os.environ, **environment}, bufsize=0
-        )
-
-    def begin(self, word: str, address: str, port: int) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.write(f"{word} {address} {port}\n".encode())
-
-    def result(self) -> str:
-        assert self._process.stdout is not None
-        ready, _, _ = select.select([self._process.stdout], [], [], PATIENCE)
-        assert ready, "it says nothing"
-        return self._process.stdout.readline().decode().strip()
-
-    def does(self, word: str, address: str, port: int) -> str:
-        self.begin(word, address, port)
-        return self.result()
-
-    def close(self) -> None:
-        with contextlib.suppress(BrokenPipeError):
-            self._process.communicate(timeout=PATIENCE)
 
 
 @pytest.fixture
@@ -111,7 +65,7 @@ def running(daemon: Daemon, monkeypatch: pytest.MonkeyPatch) -> Daemon:
 def itself(running: Daemon, store: str, service: ApprovalService) -> Iterator[Talker]:
     """Return an application that confined itself, with a companion that follows the store."""
     assert service.list_requests() == []
-    script = _CONFINED + _TALK
+    script = _CONFINED + TALK
     talker = Talker(
         [sys.executable, "-c", script, store, f"{ALLOWED[4]}:{PORT}"],
         {"DEMOCRAI_OS_HELPER_SOCKET": running.socket},
@@ -126,7 +80,7 @@ def launched(running: Daemon, service: ApprovalService) -> Iterator[Talker]:
     words = [sys.executable, "-I", "-m", "democrai_osguard_launcher", "--subject", "module:notes"]
     rules = ["--connect", f"{ALLOWED[4]}:{PORT}"]
     environment = {"DEMOCRAI_OS_HELPER_SOCKET": running.socket, "DEMOCRAI_SESSION_KEY": "s-1"}
-    talker = Talker([*words, *rules, "--", sys.executable, "-I", "-c", _TALK], environment)
+    talker = Talker([*words, *rules, "--", sys.executable, "-I", "-c", TALK], environment)
     with EgressLink(service, running.socket):
         yield talker
         talker.close()
@@ -200,6 +154,29 @@ def test_an_approval_reaches_its_subject_and_session_only(
         assert Follower(service).settle(client) == 1
         assert child.does("tcp", FORBIDDEN[4], PORT) == "Operation not permitted"
         assert child.does("tcp", ALLOWED[4], PORT) == "allowed"
+
+
+def test_a_store_leaves_alone_what_another_store_decided_about(
+    running: Daemon, service: ApprovalService, tmp_path: Path
+) -> None:
+    other = ApprovalService(open_store(f"sqlite://{tmp_path}/other/a.sqlite3"))
+    target = f"{ALLOWED[4]}:{PORT}"
+    what = (ResourceType.NETWORK, Operation.CONNECT, target, Scope.DENIED, None)
+    with resident(running.socket, ONE) as child, Client(running.socket) as client:
+        assert Follower(other).settle(client) == 0  # nothing is decided there: nothing to do
+        service.record(Identity(SubjectType.MODULE, "demo", *what), ADA)
+        assert Follower(service).settle(client) == 1
+        assert child.does("tcp", ALLOWED[4], PORT) == "Operation not permitted"
+        open_it = (ResourceType.NETWORK, Operation.CONNECT, f"{FORBIDDEN[4]}:{PORT}")
+        other.record(Identity(SubjectType.MODULE, "demo", *open_it, Scope.PERMANENT, None), ADA)
+        assert Follower(other).settle(client) == 0
+        assert child.does("tcp", ALLOWED[4], PORT) == "Operation not permitted"
+        service.revoke(service.list_decisions()[0].id, ADA)
+        assert Follower(service).settle(client) == 1
+        assert child.does("tcp", ALLOWED[4], PORT) == "allowed"
+        assert Follower(other).settle(client) == 1  # it is as it was made: whoever comes first
+        assert child.does("tcp", FORBIDDEN[4], PORT) == "allowed"
+    other.close()
 
 
 def test_a_helper_that_comes_back_is_followed_again(

@@ -212,10 +212,16 @@ def test_outside_of_a_guard_there_is_nobody_to_ask_for(host: Host) -> None:
         sdk.access.check_external_access(**question)  # type: ignore[arg-type]
 
 
-def test_without_a_service_access_stays_closed_and_says_so(host: Host) -> None:
+def test_without_a_service_access_stays_closed_and_says_so(
+    host: Host, caplog: pytest.LogCaptureFixture
+) -> None:
+    runtime.use_approvals(None)  # else the store in the operator's folder would answer
     main = host.load(ASK)
-    with host.guard(), pytest.raises(RuntimeError, match="sandbox_external_access_check_failed"):
+    with host.guard(), pytest.raises(RuntimeError) as caught:
         main("filesystem", "read", "/x")
+    assert str(caught.value) == "sandbox_external_access_check_failed"
+    assert "runtime.use_approvals" in getattr(caught.value, "hint", "")
+    assert caplog.messages[0].startswith(f"{caught.value}: a question: no approval service")
     with pytest.raises(RuntimeError, match="no approval service"):
         sdk.access.approve_permanently("x", ANN)
 
@@ -231,7 +237,7 @@ def test_a_backend_that_fails_is_no_denial_and_keeps_its_exception_to_itself(hos
     assert not isinstance(caught.value, PermissionError)
     assert getattr(caught.value, "code", "") == "sandbox_external_access_check_failed"
     files = [str(entry.path) for entry in caught.traceback]
-    assert not any("osguard/approvals" in name or "/runtime/" in name for name in files)
+    assert not any("osguard/approvals" in name or "osguard/runtime" in name for name in files)
 
 
 def test_the_asynchronous_forms_answer_the_same(host: Host) -> None:
@@ -251,6 +257,47 @@ def test_the_asynchronous_forms_answer_the_same(host: Host) -> None:
     assert checked.request_id is None
     assert required.request_id is not None
     assert checked.code == required.code == "not_enabled"
+
+
+@pytest.mark.parametrize(
+    ("decide", "code"),
+    [
+        (sdk.access.approve_for_session_async, "session_approval"),
+        (sdk.access.approve_permanently_async, "permanent_approval"),
+        (sdk.access.deny_external_access_async, "denied"),
+    ],
+)
+def test_deciding_has_asynchronous_forms_and_takes_the_answer_itself(
+    host: Host, decide: Callable[..., Any], code: str
+) -> None:
+    runtime.use_approvals(host.service)
+    answer = asked(host)
+    assert asyncio.run(decide(answer, ANN)).applied
+    assert asked(host).code == code
+
+
+@pytest.mark.parametrize("request_id", [None, 5, "nope"])
+def test_a_request_that_there_is_not_is_an_error(host: Host, request_id: Any) -> None:  # noqa: ANN401 - nonsense
+    runtime.use_approvals(host.service)
+    with pytest.raises(LookupError, match="external_access_request_unknown"):
+        sdk.access.approve_permanently(request_id, ANN)
+
+
+def test_a_request_keeps_the_task_and_ids_that_are_numbers(host: Host) -> None:
+    runtime.use_approvals(host.service)
+    main = host.load(ASK)
+    with runtime.task_context(
+        "notes", folder=host.folder / "notes", user_id=21, organization_id=3,
+        session_key="sess-21", task_id="task-123",
+    ) as info:  # fmt: skip
+        assert info is not None
+        assert info.task_id == "task-123"
+        with runtime.tool_context("reader"):
+            main("filesystem", "read", host.outside / "file")
+    (request,) = host.service.list_requests()
+    origin = request.origin
+    assert (origin.user_id, origin.organization_id) == (21, 3)
+    assert (origin.session_key, origin.task_id) == ("sess-21", "task-123")
 
 
 # The attacker: guarded code that wants to be someone else, decide, or see what is not its own.
@@ -282,9 +329,10 @@ def test_guarded_code_decides_nothing_even_as_an_operator(host: Host, decide: st
 
 
 @pytest.mark.parametrize(
-    "who", [Operator("bob"), Operator("bob", organization_id=3, super_role=True)]
+    "who",
+    [Operator("bob"), Operator("bob", organization_id=3, super_role=True), "ann", None],
 )
-def test_only_an_operator_decides(host: Host, who: Operator) -> None:
+def test_only_an_operator_decides(host: Host, who: Any) -> None:  # noqa: ANN401 - or anything
     runtime.use_approvals(host.service)
     request_id = asked(host).request_id
     assert request_id is not None
@@ -347,12 +395,25 @@ ATTACKS = {
         "import democrai_osguard.approvals.verdicts as v\n"
         "v.ActivationVerdicts.__getattribute__ = lambda self, name: YES"
     ),
+    "another base": (
+        "import democrai_osguard.approvals.verdicts as v\n"
+        "names = {'__slots__': (), 'denial': lambda *a: None, 'session_approval': YES}\n"
+        "v.ActivationVerdicts.__bases__ = (type('Yes', v.ActivationVerdicts.__bases__, names),)"
+    ),
     "one that puts itself right": (
         "import democrai_osguard.runtime.desk as d\n"
         "right = d.Desk.__call__\n"
         "def once(*args):\n    d.Desk.__call__ = right\n    return True\n"
         "d.Desk.__call__ = once"
     ),
+    "swapped names": (
+        "import democrai_osguard.runtime.desk as d\n"
+        "space, others = vars(d), {'Allow': 'RequiresApproval', 'RequiresApproval': 'Allow'}\n"
+        "items = list(space.items())\n"
+        "space.clear()\n"
+        "space.update((others.get(name, name), value) for name, value in items)"
+    ),
+    "deleted code": "import democrai_osguard.runtime.desk as d; del d.Desk.__call__, d.Desk.check",
     "another asker": "from democrai_osguard import runtime; runtime.use_approvals(None)",
     "the desk": (
         "from democrai_osguard.guard.installation import doors\n"

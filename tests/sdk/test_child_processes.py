@@ -14,7 +14,7 @@ import pytest
 from sdk.host import Host, rule
 
 import democrai_osguard_launcher.warm_client as _client  # for an attack to find
-from democrai_osguard import sdk
+from democrai_osguard import runtime, sdk
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -32,7 +32,7 @@ async def run(command, given, options):
 def main(*command, given=None, **options):
     return asyncio.run(run(command, given, options))
 """
-SHELL = ("sh", "cat", "env", "sleep", "printenv", "pwd", "head", "kill")
+SHELL = ("sh", "true", "cat", "env", "sleep", "printenv", "pwd", "head", "kill")
 assert _client.__name__ in sys.modules
 IN_THE_KERNEL = pytest.mark.needs("landlock", "seccomp")
 
@@ -156,6 +156,36 @@ class TestAChild:
         code, out, err, _ = run(host, sys.executable, "-c", script, access=access)
         assert code == 0, err
         assert out.splitlines() == ["module:notes s-1", "secret", "sandbox_filesystem_denied"]
+
+    def test_a_python_child_continues_the_chain_and_its_child_too(self, host: Host) -> None:
+        grandchild = (
+            "from democrai_osguard import process_guard_from_env as g\n"
+            "with g() as info:\n"
+            "    print(*info.subject_chain, sep=' > ')\n"
+            "    try: open('/etc/passwd')\n"
+            "    except PermissionError as error: print(error.chain)\n"
+        )
+        script = (
+            "import os, subprocess, sys\n"
+            f"subprocess.run([sys.executable, '-c', {grandchild!r}], check=True, text=True)\n"
+        )
+        main = host.load(RUN)
+        python = os.path.realpath(sys.executable)
+        access = (
+            rule("filesystem", "execute", python),
+            *(rule("filesystem", "read", path) for path in filter(os.path.isdir, sys.path)),
+        )
+        identity = {"user_id": "7", "organization_id": "3", "session_key": "s-1"}
+        with (
+            host.guard(access=access),
+            runtime.pipeline_context("daily", {}, **identity),
+            runtime.agent_context("helper", {}, **identity),
+            runtime.tool_context("reader", {}, **identity),
+        ):
+            code, out, err, _ = main(sys.executable, "-c", script)
+        assert code == 0, err
+        path = ("module:notes", "pipeline:daily", "agent:helper", "tool:reader")
+        assert out.splitlines() == [" > ".join(path), str(path)]
 
     def test_one_that_takes_too_long_is_killed(self, host: Host) -> None:
         with pytest.raises(TimeoutError):

@@ -18,6 +18,7 @@ from democrai_osguard.approvals import SessionKeyRequired
 if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import AbstractContextManager
+    from types import ModuleType
 
 ACTS = """
 import importlib, os, subprocess, urllib.request
@@ -88,6 +89,12 @@ def free() -> Callable[..., list[Any]]:
     return main
 
 
+def source(module: ModuleType) -> str:
+    """Return the text of a module of the standard library, which every surface but MCP may read."""
+    with open(str(module.__file__), encoding="utf-8") as file:
+        return file.read()
+
+
 def acting(host: Host, name: str = "notes") -> Callable[..., list[Any]]:
     """Return the acts of an extension; without a guard they work."""
     acts = (("read", str(host.outside / "file")), ("receive", web()), ("start", "echo", "1"))
@@ -115,7 +122,7 @@ def test_module_runtime(host: Host, surface: str) -> None:
         )  # fmt: skip
     assert info is not None
     assert (info.user_id, info.organization_id, info.session_key) == ("7", "3", "s-1")
-    assert found[1:6] == ["written", surface, "secret", "ok", "ctypes"]
+    assert found[:6] == [source(os), "written", surface, "secret", "ok", "ctypes"]
     assert found[6:] == [FILES, FILES, NETWORK, FILES, PROCESS]
     with runtime.module_context("notes", folder=host.folder / "notes"):
         assert main(("native",)) == [MODULE]
@@ -126,7 +133,8 @@ def test_module_tasks(host: Host, session: str | None) -> None:
     runtime.use_approvals(host.service)
     main, url = acting(host), web()
     manifest = {"access": [rule("filesystem", "read", host.outside), rule("network", "send", url)]}
-    with runtime.task_context("notes", manifest, user_id="7", session_key=session) as info:
+    who: dict[str, Any] = {"user_id": "7", "organization_id": "3", "session_key": session}
+    with runtime.task_context("notes", manifest, **who) as info:
         assert info is not None
         assert (info.kind, info.user_id, info.session_key) == ("task", "7", session)
         found = main(("read", str(host.outside / "file")), ("send", url), ("receive", url),
@@ -135,15 +143,19 @@ def test_module_tasks(host: Host, session: str | None) -> None:
     # What it asks for is known as its module's, and approved for a session only if it has one.
     (request,) = host.service.list_requests()
     assert str(request.subject) == "module:notes"
-    assert (request.origin.user_id, request.origin.session_key) == ("7", session)
+    origin = request.origin
+    assert (origin.user_id, origin.organization_id, origin.session_key) == ("7", "3", session)
     if session is None:
         with pytest.raises(SessionKeyRequired):
             host.service.approve_for_session(request.id, ANN)
         host.service.approve_permanently(request.id, ANN)
     else:
         host.service.approve_for_session(request.id, ANN)
-    with runtime.task_context("notes", manifest, user_id="7", session_key=session):
+    with runtime.task_context("notes", manifest, **who):
         assert main(("receive", url)) == ["ok"]
+    host.service.deny(request.id, ANN, overrule=True)
+    with runtime.task_context("notes", manifest, **who):
+        assert main(("receive", url)) == [NETWORK]
 
 
 @pytest.mark.needs("landlock", "seccomp")
@@ -172,7 +184,8 @@ def test_sdk_task_helpers(host: Host) -> None:
 def phases(host: Host, url: str) -> dict[str, object]:
     python = os.path.realpath(sys.executable)
     return {
-        "runtime": {"access": [rule("filesystem", "read", host.outside)],
+        "runtime": {"access": [rule("filesystem", "read", host.outside),
+                               rule("network", "send", url)],
                     "allowed_imports": ["ctypes"]},
         "install": {"access": [rule("network", "receive", url),
                                rule("filesystem", "execute", python)]},
@@ -187,11 +200,12 @@ def test_engine_and_extractor_runtime(
     host: Host, kind: str, context: Callable[..., AbstractContextManager[Any]]
 ) -> None:
     main, url = acting(host, "whisper"), web()
-    acts = (("read", str(host.outside / "file")), ("native",), ("receive", url),
-            ("start", sys.executable, "-c", "print(1)"))  # fmt: skip
+    acts = (("read", str(host.outside / "file")), ("native",), ("send", url), ("read", os.__file__),
+            ("receive", url), ("start", sys.executable, "-c", "print(1)"))  # fmt: skip
     with context("whisper", phases(host, url)) as info:
         assert str(info.subject) == f"{kind}:whisper"
-        assert main(*acts) == ["secret", "ctypes", NETWORK, PROCESS]
+        found = main(*acts)
+    assert found == ["secret", "ctypes", "ok", source(os), NETWORK, PROCESS]
 
 
 def test_engine_runtime_reaches_the_configured_urls(host: Host) -> None:
@@ -216,10 +230,11 @@ def test_engine_and_extractor_install(
         ("receive", url),
         ("receive", f"{index}/simple/x"),
         ("start", sys.executable, "-c", "print(1)"),
+        ("send", url),
     )
     with context("whisper", phases(host, url), phase="install") as info:
         assert str(info.subject) == f"{kind}:whisper"
-        assert main(*acts) == [FILES, MODULE, "ok", "ok", "1"]
+        assert main(*acts) == [FILES, MODULE, "ok", "ok", "1", NETWORK]
 
 
 def test_mcp_runtime(host: Host) -> None:
@@ -235,6 +250,12 @@ def test_mcp_runtime(host: Host) -> None:
                      ("read", str(host.outside / "file")), ("start", "true"),
                      ("read", os.__file__))  # fmt: skip
     assert found == ["ok", NETWORK, NETWORK, FILES, PROCESS, FILES]
+    # With nothing around it there are no runtime paths either, which other surfaces have.
+    kept = str(host.folder / "temp/kept")
+    with host.guard():
+        assert main(("read", os.__file__), ("write", kept)) == [source(os), "written"]
+    with runtime.contact_mcp("search", f"{url}/mcp"):
+        assert main(("read", os.__file__), ("write", kept)) == [FILES, FILES]
 
 
 def test_the_chain_of_tools_agents_and_pipelines(host: Host) -> None:
@@ -290,6 +311,19 @@ def test_media_and_external_urls(host: Host) -> None:
         # It is about the network alone.
         assert main(("read", str(host.outside / "file"))) == ["secret"]
     assert found == ["ok", NETWORK, NETWORK, NETWORK]
+    # It is a service of the runtime: a module does not open such a policy for itself.
+    own = host.load("""
+        from democrai_osguard import runtime
+
+        def main(url):
+            try:
+                with runtime.media_context(url):
+                    return "opened"
+            except PermissionError as error:
+                return error.code
+    """)
+    with host.guard():
+        assert own(other) == "sandbox_guard_denied"
 
 
 def test_what_is_neither_declared_nor_approved_stays_blocked(host: Host) -> None:

@@ -13,6 +13,7 @@ from sdk.host import ANN, Host, rule
 
 from democrai_osguard import Subject, runtime
 from democrai_osguard.access import Identity, Scope
+from democrai_osguard.errors import ProfileError
 from democrai_osguard.permissions.modes import Answer, Mode, Permissions
 from democrai_osguard.permissions.precheck import PathField, precheck
 from democrai_osguard.permissions.profiles import DENY_READ, DENY_WRITE, profile_policy
@@ -172,10 +173,16 @@ def test_a_profile_holds_for_every_chain_that_its_subject_is_in(host: Host) -> N
 
 
 def test_what_bypass_lets_through_is_in_the_audit_log(host: Host) -> None:
-    runtime.use_approvals(host.service, permissions=Permissions(Mode.BYPASS, Person()))
+    told: list[str] = []
+    permissions = Permissions(
+        Mode.BYPASS, Person(), record=lambda event, _request: told.append(event)
+    )
+    for _ in range(2):  # an application may say so again
+        runtime.use_approvals(host.service, permissions=permissions)
     main = host.load(ACTS)
     with host.guard():
         assert main("read", str(host.outside / "file")) == "secret"
+    assert told == ["bypass"]
     log = (host.folder / "state/audit/audit.jsonl").read_text().splitlines()
     (record,) = [each for each in map(json.loads, log) if each["event"] == "bypass"]
     assert (record["subject"], record["operation"]) == ("module:notes", "read")
@@ -347,3 +354,103 @@ def test_nobody_is_asked_about_a_call_of_which_a_part_is_denied(host: Host) -> N
     assert settled.code == "denied"
     assert person.asked == []
     assert asyncio.run(permissions.settle_all(())) is None
+
+
+def test_a_task_is_held_to_the_profile_of_its_module(host: Host) -> None:
+    runtime.use_approvals(host.service, profiles={NOTES: Profile.of(read_only=True)})
+    main = host.load(ACTS)
+    manifest = {"access": [rule("filesystem", "modify", host.outside)]}
+    with runtime.task_context("notes", manifest, folder=host.folder / "notes"):
+        assert main("write", str(host.outside / "file")) == REFUSED
+    runtime.use_approvals(host.service)
+    with runtime.task_context("notes", manifest, folder=host.folder / "notes"):
+        assert main("write", str(host.outside / "file")) == "done"
+
+
+@pytest.mark.parametrize(
+    "profiles",
+    [{"module:notes": Profile()}, {NOTES: "read_only"}, {NOTES: None}],
+)
+def test_a_profile_that_is_none_is_an_error_at_once(host: Host, profiles: Any) -> None:  # noqa: ANN401 - nonsense
+    with pytest.raises(ProfileError):
+        runtime.use_approvals(host.service, profiles=profiles)
+
+
+def test_an_explicit_check_knows_what_was_answered_when_it_was_done(host: Host) -> None:
+    person = Person(Answer.SESSION)
+    permissions = Permissions(Mode.SUPERVISED, person)
+    runtime.use_approvals(host.service, permissions=permissions)
+    ask = host.load("""
+        from democrai_osguard import sdk
+
+        def main(target):
+            return sdk.access.check_external_access(
+                resource_type="filesystem", operation="read", target=target).code
+    """)
+    main = host.load(ACTS)
+    target = str(host.outside / "file")
+    with host.guard():
+        assert ask(target) == "not_enabled"
+        assert main("read", target) == "secret"
+        assert ask(target) == "session_approval"
+    assert len(person.asked) == 1
+    with host.guard(session_key="s-2"):
+        assert ask(target) == "not_enabled"
+
+
+def test_a_session_that_the_service_ends_is_over_for_the_answers_as_well(host: Host) -> None:
+    person = Person(Answer.SESSION)
+    runtime.use_approvals(host.service, permissions=Permissions(Mode.SUPERVISED, person))
+    main = host.load(ACTS)
+    for asked in (1, 2):
+        with host.guard():
+            assert main("read", str(host.outside / "file")) == "secret"
+        assert len(person.asked) == asked
+        host.service.end_session("s-1")
+
+
+def test_many_questions_wait_for_the_page_at_once_and_each_keeps_who_asks(host: Host) -> None:
+    ask = runtime.ask_through(host.service, patience=60)
+    permissions = Permissions(Mode.SUPERVISED, ask, remember=False)
+    runtime.use_approvals(host.service, permissions=permissions)
+    main = host.load(ACTS)
+    count = 40  # more than a pool of threads has places
+    for number in range(count):
+        (host.outside / f"{number}").write_text("more")
+    found: dict[int, str] = {}
+
+    def work(number: int) -> None:
+        with host.guard(), runtime.agent_context("reader"), runtime.tool_context("editor"):
+            found[number] = main("read", str(host.outside / f"{number}"))
+
+    workers = [threading.Thread(target=work, args=(number,)) for number in range(count)]
+    for worker in workers:
+        worker.start()
+    while len(waiting := host.service.list_requests()) < count:
+        time.sleep(0.01)
+    for request in waiting:
+        assert [str(each) for each in request.chain] == [
+            "module:notes", "agent:reader", "tool:editor",
+        ]  # fmt: skip
+        assert (request.origin.user_id, request.origin.organization_id) == ("7", "3")
+    last = next(each for each in waiting if each.rule.target.endswith(f"/{count - 1}"))
+    host.service.approve_once(last.id, ANN)
+    workers[-1].join(30)
+    assert found == {count - 1: "more"}  # the others still wait
+    host.service.end_session("s-1")  # which closes their questions: a no
+    for worker in workers:
+        worker.join()
+    assert sorted(found.values()) == ["more", *[REFUSED] * (count - 1)]
+
+
+def test_a_question_that_nobody_answered_is_not_left_on_the_page(host: Host) -> None:
+    ask = runtime.ask_through(host.service, patience=60)
+    permissions = Permissions(Mode.SUPERVISED, ask, remember=False, patience=0.2)
+    runtime.use_approvals(host.service, permissions=permissions)
+    main = host.load(ACTS)
+    with host.guard():
+        assert main("read", str(host.outside / "file")) == REFUSED
+    until = time.monotonic() + 30
+    while host.service.list_requests():
+        assert time.monotonic() < until
+        time.sleep(0.01)

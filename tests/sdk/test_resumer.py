@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from typing import TYPE_CHECKING
 
 import pytest
 from sdk.host import ANN, Host
 
-from democrai_osguard import current_guard, runtime
+from democrai_osguard import current_guard, runtime, sdk
 
 if TYPE_CHECKING:
     from democrai_osguard.approvals import ResumeCall
@@ -95,3 +96,29 @@ def test_an_action_that_nobody_knows_waits_for_somebody_who_does(host: Host) -> 
     host.service.approve_permanently(request_id, ANN)
     assert resumer(host, [], threading.Event()).run() == []
     assert host.service.get(request_id).resume_state == "ready"
+
+
+def test_an_asynchronous_action_is_run_to_its_end_inside_the_guard(host: Host) -> None:
+    runtime.use_approvals(host.service)
+    main = host.load(ASK)
+    with host.guard():
+        request_id = main(host.outside / "file", "later")
+    host.service.approve_permanently(request_id, ANN)
+    seen: list[str] = []
+
+    def read(path: str) -> str:
+        with open(path, encoding="utf-8") as file:
+            return file.read()
+
+    async def act(call: ResumeCall) -> None:
+        await asyncio.sleep(0)
+        text = await sdk.tasks.run_blocking(read, str(call.context["target"]))
+        seen.append(f"{current_guard().subject} {text}")  # type: ignore[union-attr]
+        with pytest.raises(PermissionError):
+            read(str(host.outside / "other"))
+
+    (host.outside / "other").write_text("other")
+    running = runtime.Resumer(host.service, {"later": act}, lambda _call: host.guard())
+    (ended,) = running.run()
+    assert (ended.resume_state, seen) == ("done", ["module:notes secret"])
+    running.stop()  # it was never started

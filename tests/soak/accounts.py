@@ -43,15 +43,13 @@ def cgroups(instance: str) -> list[str]:
 
 def decisions(folder: Path) -> Counter[str]:
     """Check that what came back was committed, and what was committed is in an unbroken log."""
-    report = verify(f"{folder}/audit")
+    audit = f"{folder}/state/audit"
+    report = verify(audit)
     assert report.sound, report.flaws[:5]
-    connection = sqlite3.connect(f"{folder}/store/approvals.sqlite3")
-    assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
-    connection.close()
     service = service_of(folder)
     committed = {entry.id: _text(entry.document()) for entry in service.list_history(limit=2**31)}
     service.close()
-    recorded = Counter(_recorded(f"{folder}/audit"))
+    recorded = Counter(_recorded(audit))
     acknowledged = [int(line) for line in (folder / "acknowledged").read_text().split()]
     lost = [number for number in acknowledged if number not in committed]
     assert not lost, f"acknowledged and lost: {lost[:5]}"
@@ -63,6 +61,31 @@ def decisions(folder: Path) -> Counter[str]:
             "records of decisions that were cut off": recorded.total() - len(committed),
         }
     )
+
+
+def rows(folder: Path, open_at_most: int) -> None:
+    """Check that a store holds what stands and what waits, and nothing that is over.
+
+    Nothing in it was decided twice, so what stands is what was decided and not revoked.
+    """
+    with contextlib.closing(sqlite3.connect(_database(folder))) as connection:
+        assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+    service = service_of(folder)
+    acts = Counter(entry.act for entry in service.list_history(limit=2**31))
+    standing, waiting = service.store.standing(limit=2**31), service.list_requests()
+    ended = acts["revoke"] + acts["end_session"]
+    assert len(standing) == acts["approve"] + acts["deny"] - ended, "rows were left"
+    assert len(waiting) <= open_at_most, f"{len(waiting)} questions were left open"
+    for session in {each.session_key for each in standing if each.session_key}:
+        service.end_session(session)
+    assert not [each for each in service.store.standing(limit=2**31) if each.session_key], (
+        "a session is left"
+    )
+    service.close()
+
+
+def _database(folder: Path) -> str:
+    return f"{folder}/state/approvals/approvals.sqlite3"
 
 
 def _recorded(folder: str) -> Iterator[str]:

@@ -1,4 +1,8 @@
-"""What a process holds: memory and descriptors, compared once it has settled."""
+"""What a process holds: memory and descriptors, compared once it has settled.
+
+Only memory of its own counts. A store is mapped, and what is resident of it grows with the file:
+the kernel takes that back when it needs it.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +25,7 @@ class Footprint(NamedTuple):
     def of(cls, pid: int) -> Footprint:
         """Look at a process."""
         status = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
-        line = next(line for line in status.splitlines() if line.startswith("VmRSS"))
+        line = next(line for line in status.splitlines() if line.startswith("RssAnon"))
         return cls(int(line.split()[1]), len(os.listdir(f"/proc/{pid}/fd")))
 
     def must_not_have_grown(self, pid: int, name: str) -> None:

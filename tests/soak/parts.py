@@ -7,12 +7,14 @@ what it did, in figures, and raises where something was open that must be closed
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import select
 import signal
 import subprocess
 import sys
 import time
+import traceback
 from collections import Counter
 from typing import TYPE_CHECKING
 
@@ -21,6 +23,7 @@ from kernel.test_warm import request as warm_request
 from root.daemons import Daemon, Resident, eventually
 from root.lab import ALLOWED, FORBIDDEN, PORT
 from soak.footprint import Footprint
+from soak.page import page
 
 from democrai_osguard.approvals import ApprovalService, open_store
 from democrai_osguard.audit import AuditLog
@@ -34,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    Until = Callable[[], bool]  # whether the time is up
+    from soak.span import Span
 
 ONE = (Endpoint(parse_network(ALLOWED[4]), PORT),)
 BOTH = (*ONE, Endpoint(parse_network(ALLOWED[6]), PORT))
@@ -42,13 +45,11 @@ INSTANCE = f"s{os.getpid() % 1000000}"  # of the helper: its cgroups and its rul
 _KILLED = -signal.SIGKILL
 _REFUSED = 125  # the launcher's own: it refused to run the command unprotected
 _PATIENCE = 60.0
+_WARM = 50  # decisions until a process has loaded what it needs
+_REST = 0.01  # seconds between two decisions, for the others
 
 
-def _sometimes(chance: random.Random, one_in: int) -> bool:
-    return chance.randrange(one_in) == 0
-
-
-def launches(folder: Path, until: Until, chance: random.Random) -> Counter[str]:
+def launches(folder: Path, span: Span, chance: random.Random) -> Counter[str]:
     """Launch cold, with the broker and without; kill the launcher or its supervisor at times."""
     done: Counter[str] = Counter()
     secret = folder / "secret"
@@ -61,21 +62,21 @@ def launches(folder: Path, until: Until, chance: random.Random) -> Counter[str]:
         rights = [f"--{word}={inside}" for word in ("read", "create", "delete")]
         command = [sys.executable, "-m", "democrai_osguard_launcher", *rights, "--execute=/usr/bin",
                    "--", "sh", "-c", script]  # fmt: skip
-        process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
-        if _sometimes(chance, 3):
+        process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+        if span.kills(chance, 3):
             time.sleep(chance.uniform(0, 0.15))
             process.kill()
-        code = process.wait(_PATIENCE)
-        assert code in {3, _KILLED}, f"a launch ended with {code}"
+        said, code = process.communicate(timeout=_PATIENCE)[1], process.returncode
+        assert code in {3, _KILLED}, f"a launch ended with {code}: {said}"
         done["cold launches" if code == 3 else "launchers killed"] += 1
         for stolen in inside.glob("stolen*"):
             assert not stolen.stat().st_size, "a command read what it may not"
             stolen.unlink()
-        if until():
+        if span.is_over():
             return done
 
 
-def warm_launches(folder: Path, until: Until, chance: random.Random) -> Counter[str]:
+def warm_launches(folder: Path, span: Span, chance: random.Random) -> Counter[str]:
     """Launch through a warm launcher, and kill it at times; it must not grow."""
     done: Counter[str] = Counter()
     warm = WarmLauncher(python=(sys.executable,))
@@ -88,9 +89,9 @@ def warm_launches(folder: Path, until: Until, chance: random.Random) -> Counter[
                 assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 4
                 done["warm launches"] += 1
         process = warm._process  # noqa: SLF001 - to kill and to measure exactly this one
-        if until():
+        if span.is_over():
             break
-        if process is not None and _sometimes(chance, 10):
+        if process is not None and span.kills(chance, 10):
             process.kill()
             process.wait()
             done["warm launchers killed"] += 1
@@ -103,56 +104,100 @@ def warm_launches(folder: Path, until: Until, chance: random.Random) -> Counter[
     return done
 
 
-def decisions(folder: Path, until: Until, chance: random.Random) -> Counter[str]:
+def decisions(folder: Path, span: Span, chance: random.Random) -> Counter[str]:
     """Let processes decide and revoke on one store and one log, and kill each at some moment."""
     done: Counter[str] = Counter()
-    acknowledged = (folder / "acknowledged").open("a")
     number = 0
-    while True:
-        hears, says = os.pipe()
-        child = os.fork()
-        if child == 0:
-            try:
-                _decide(folder, number, says)
-            finally:
-                os._exit(1)
-        os.close(says)
-        select.select([hears], [], [], _PATIENCE)
-        time.sleep(chance.uniform(0, 0.3))
-        os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
-        with os.fdopen(hears) as pipe:
-            lines = [line for line in pipe.read().splitlines(keepends=True) if line.endswith("\n")]
-        acknowledged.writelines(lines)
-        done["deciders killed"] += 1
-        done["decisions acknowledged"] += len(lines)
-        number += len(lines) + 1000
-        if until():
-            acknowledged.close()
-            return done
+    with (folder / "acknowledged").open("a", buffering=1) as acknowledged:
+        while not number or not span.is_calm():
+            lines = _killed_decider(folder, number, chance.uniform(0, 0.3))
+            acknowledged.writelines(lines)
+            done["deciders killed"] += 1
+            done["decisions acknowledged"] += len(lines)
+            number += len(lines) + 1000
+        done["decisions acknowledged"] += _lasting_decider(folder, number, span, acknowledged.write)
+    return done
+
+
+def _killed_decider(folder: Path, number: int, seconds: float) -> list[str]:
+    """Let a process decide, and kill it some time after its first decision; return its words."""
+    hears, says = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            _decide_for_ever(folder, number, says)
+        except BaseException:  # noqa: BLE001 - it is to be seen, and the part fails with it
+            traceback.print_exc()
+        finally:
+            os._exit(1)
+    os.close(says)
+    select.select([hears], [], [], _PATIENCE)
+    time.sleep(seconds)
+    os.kill(child, signal.SIGKILL)
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    assert code == _KILLED, f"a decider ended by itself, with {code}"
+    with os.fdopen(hears) as pipe:
+        return [line for line in pipe.read().splitlines(keepends=True) if line.endswith("\n")]
+
+
+def _decide_for_ever(folder: Path, number: int, says: int) -> None:
+    service = service_of(folder)
+
+    def say(line: str) -> None:
+        os.write(says, line.encode())
+
+    _settle(service, say)
+    for each in itertools.count(number):
+        _decide(service, each, say)
+
+
+def _settle(service: ApprovalService, say: Callable[[str], object]) -> int:
+    """Deny what a killed decider left open; return how many decisions came back."""
+    left = service.list_requests()
+    for request in left:
+        decision = service.deny(request.id, ADA).decision
+        assert decision is not None
+        say(f"{decision.id}\n")
+    return len(left)
+
+
+def _lasting_decider(folder: Path, number: int, span: Span, say: Callable[[str], object]) -> int:
+    """Decide until the time is up, without growing; return how many decisions came back."""
+    service = service_of(folder)
+    footprint: Footprint | None = None
+    said = _settle(service, say)
+    for each in itertools.count(number):
+        said += _decide(service, each, say)
+        if span.is_over():
+            break
+        if each == number + _WARM:
+            footprint = Footprint.of(os.getpid())
+        time.sleep(_REST)
+    if footprint is not None:
+        footprint.must_not_have_grown(os.getpid(), "a service that decides")
+    service.close()
+    return said
 
 
 def service_of(folder: Path) -> ApprovalService:
-    """Open the store and the log that the deciders share."""
-    store = open_store(f"sqlite://{folder}/store/approvals.sqlite3")
-    return ApprovalService(store, audit=AuditLog(f"{folder}/audit", rotate_bytes=1 << 20))
+    """Open the store and the log of a part, where the page has its own."""
+    store = open_store(f"sqlite://{folder}/state/approvals/approvals.sqlite3")
+    return ApprovalService(store, audit=AuditLog(f"{folder}/state/audit", rotate_bytes=1 << 20))
 
 
-def _decide(folder: Path, number: int, says: int) -> None:
-    """Approve, deny and revoke until killed; say the number of each decision that came back."""
-    service = service_of(folder)
-    while True:
-        asked = service.register(read(f"/srv/{number}"))
-        scope = ("permanent", "denied", "session")[number % 3]
-        outcome = service.decide(asked.id, scope, ADA)
-        assert outcome.decision is not None
-        os.write(says, f"{outcome.decision.id}\n".encode())
-        if number % 2:
-            os.write(says, f"{service.revoke(outcome.decision.id, ADA).id}\n".encode())
-        number += 1
+def _decide(service: ApprovalService, number: int, say: Callable[[str], object]) -> int:
+    """Approve or deny, and revoke every other time; say the number of each that came back."""
+    asked = service.register(read(f"/srv/{number}"))
+    outcome = service.decide(asked.id, ("permanent", "denied", "session")[number % 3], ADA)
+    assert outcome.decision is not None
+    say(f"{outcome.decision.id}\n")
+    if number % 2 == 0:
+        return 1
+    say(f"{service.revoke(outcome.decision.id, ADA).id}\n")
+    return 2
 
 
-def egress(folder: Path, until: Until, chance: random.Random) -> Counter[str]:
+def egress(folder: Path, span: Span, chance: random.Random) -> Counter[str]:
     """Confine processes, change what they reach, and kill the helper; what is closed stays so."""
     done: Counter[str] = Counter()
     daemon = Daemon(folder, INSTANCE)
@@ -160,7 +205,7 @@ def egress(folder: Path, until: Until, chance: random.Random) -> Counter[str]:
     daemon.wait()
     footprint: Footprint | None = None
     while True:
-        kill = _sometimes(chance, 4) and not until()
+        kill = span.kills(chance, 4)
         child = Resident(daemon.socket, ONE)
         assert not child.sandbox.startswith("!"), child.sandbox
         _change(daemon, child, BOTH)
@@ -181,7 +226,7 @@ def egress(folder: Path, until: Until, chance: random.Random) -> Counter[str]:
         assert daemon.process is not None
         with Client(daemon.socket) as client:
             assert eventually(lambda: not client.list().sandboxes, _PATIENCE), "a sandbox was left"
-        if until():
+        if span.is_over():
             break
         footprint = footprint or Footprint.of(daemon.process.pid)
     if footprint is not None:
@@ -200,4 +245,5 @@ PARTS = {
     "warm launches": warm_launches,
     "decisions": decisions,
     "egress": egress,
+    "page": page,
 }

@@ -12,7 +12,6 @@ import os
 import random
 import sys
 import tempfile
-import time
 import traceback
 from collections import Counter
 from pathlib import Path
@@ -25,8 +24,10 @@ from root import lab  # noqa: E402 - found by the line above
 from root.daemons import Daemon  # noqa: E402
 from soak import accounts  # noqa: E402
 from soak.parts import INSTANCE, PARTS  # noqa: E402
+from soak.span import Span  # noqa: E402
 
 _SUBREAPER = 36
+_REFUSALS = 4  # what the confined processes are refused is asked about, on the page's store
 
 
 class Failed(Exception):
@@ -41,13 +42,16 @@ def soak(folder: Path, seconds: float, seed: int) -> Counter[str]:
         rules = accounts.firewall()
         listeners = lab.Listeners()
         try:
-            done = _together(folder, time.monotonic() + seconds, seed)
+            done = _together(folder, Span(seconds), seed)
         finally:
             listeners.close()
         accounts.no_process_is_left()
         assert accounts.firewall() == rules, "firewall rules were left"
     assert not accounts.cgroups(INSTANCE), "cgroups were left"
-    return done + accounts.decisions(folder / "decisions")
+    for part, most in (("decisions", 0), ("page", _REFUSALS)):
+        done += accounts.decisions(folder / part)
+        accounts.rows(folder / part, most)
+    return done
 
 
 def _start_once(folder: Path) -> None:
@@ -59,8 +63,8 @@ def _start_once(folder: Path) -> None:
     daemon.stop()
 
 
-def _together(folder: Path, until: float, seed: int) -> Counter[str]:
-    running = {name: _begin(name, folder, until, seed) for name in PARTS}
+def _together(folder: Path, span: Span, seed: int) -> Counter[str]:
+    running = {name: _begin(name, folder, span, seed) for name in PARTS}
     answers = {name: _end(*part) for name, part in running.items()}
     broken = [f"{name}:\n{answer}" for name, answer in answers.items() if isinstance(answer, str)]
     if broken:
@@ -71,24 +75,25 @@ def _together(folder: Path, until: float, seed: int) -> Counter[str]:
     return done
 
 
-def _begin(name: str, folder: Path, until: float, seed: int) -> tuple[int, int]:
+def _begin(name: str, folder: Path, span: Span, seed: int) -> tuple[int, int]:
     own = folder / name.replace(" ", "-")
     own.mkdir()
     hears, says = os.pipe()
     child = os.fork()
     if child == 0:
-        _live(name, own, until, seed, says)
+        _live(name, own, span, seed, says)
     os.close(says)
     return child, hears
 
 
-def _live(name: str, own: Path, until: float, seed: int, says: int) -> NoReturn:
+def _live(name: str, own: Path, span: Span, seed: int, says: int) -> NoReturn:
     answer: object = "the part fell silent"
     try:
         chance = random.Random(f"{seed} {name}")  # noqa: S311 - a run can be made again
-        answer = PARTS[name](own, lambda: time.monotonic() > until, chance)
+        answer = PARTS[name](own, span, chance)
     except BaseException:  # noqa: BLE001 - the parent fails with it
         answer = traceback.format_exc()
+        span.cut_short()
     finally:
         os.write(says, json.dumps(answer).encode())
         os._exit(0)

@@ -74,6 +74,17 @@ def test_an_empty_file_changes_nothing(tmp_path: Path, name: str, text: str) -> 
     assert load_settings(written(tmp_path, text, name), {}) == OsSettings()
 
 
+def test_the_helpers_socket_goes_by_the_name_of_the_other_settings_as_well() -> None:
+    own, short = "DEMOCRAI_SANDBOX_OS_HELPER_SOCKET", "DEMOCRAI_OS_HELPER_SOCKET"
+    for environ in ({own: "/run/own.sock"}, {own: "/run/own.sock", short: "/run/own.sock"}):
+        assert load_settings(environ=environ).helper_socket == "/run/own.sock"
+    assert problems(None, {own: "/run/own.sock", short: "/run/other.sock"}) == (
+        f"{own}: '/run/own.sock' is not what {short} says; set one of the two",
+    )
+    (line,) = problems(None, {own: "own.sock"})
+    assert line.startswith(f"{own}: expected an absolute path")
+
+
 def test_every_setting_can_stand_in_the_environment_which_wins(tmp_path: Path) -> None:
     environ = {
         "DEMOCRAI_SANDBOX_OS_ENABLED": "no",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import pwd
 import subprocess
 import sys
 import time
@@ -28,15 +29,18 @@ def main(port: str) -> None:
 
 
 def _answer(request: dict[str, object]) -> dict[str, object]:
+    user = str(request["user"])
     words = ["sh", "-c", str(request["command"])]
-    if request["user"] != "root":
-        words = ["runuser", "-u", str(request["user"]), "--", *words]
+    if user != "root":
+        words = ["runuser", "-u", user, "--", *words]
+    # Not every systemd tells a service where its user is at home.
+    environment = os.environ | {"HOME": pwd.getpwnam(user).pw_dir}
     seconds = request["seconds"]
     assert isinstance(seconds, int | float)
     try:
         done = subprocess.run(
             words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-            check=False, timeout=seconds, cwd="/",
+            check=False, timeout=seconds, cwd="/", env=environment,
         )  # fmt: skip
         code, output = done.returncode, done.stdout
     except subprocess.TimeoutExpired as error:

@@ -1,4 +1,4 @@
-"""One machine for a run: the wheel before this one on its disk, booted, then this one over it.
+"""One machine for a run, with this wheel; where upgrades are looked at, over the one before it.
 
 Nothing here is collected unless DEMOCRAI_VM_SUITE names a suite: `make test-vm` does.
 """
@@ -13,17 +13,26 @@ from typing import TYPE_CHECKING
 
 import pytest
 from vm.machine import Machine
-from vm.operator import Operator
+from vm.machine_operator import Operator
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 SUITE = os.environ.get("DEMOCRAI_VM_SUITE")
 FOLDER = Path(os.environ.get("DEMOCRAI_VM_FOLDER", "."))
 QUICK = os.environ.get("DEMOCRAI_VM_QUICK") == "1"
+UPGRADES = os.environ.get("DEMOCRAI_VM_UPGRADE") == "1"
+UPGRADED = {"ann": "upgraded", "root": "upgraded-of-root"}  # sandboxes that live meanwhile
 ABI = {"bookworm": 2, "trixie": 6, "sid": 10}
 if SUITE is None:
     collect_ignore_glob = ["test_*.py"]
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Say at once what failed: the end of the run may be hours away."""
+    if report.failed:
+        sys.stdout.write(f"\n{report.longreprtext}\n")
+        sys.stdout.flush()
 
 
 @pytest.fixture(scope="session")
@@ -39,7 +48,7 @@ def machine() -> Iterator[Machine]:
     image = Path(os.environ["DEMOCRAI_VM_IMAGE"])
     made = Machine(image, FOLDER / "payload.ext4", FOLDER)
     try:
-        made.install("tree" if QUICK else "previous")
+        made.install("previous" if UPGRADES else "tree")
         made.boot()
         yield made
     finally:
@@ -51,10 +60,22 @@ def operator(machine: Machine) -> Operator:
     """Return who installs, starts sandboxes and looks at them; this wheel is installed."""
     hand = Operator(machine)
     hand.furnish()
-    if not QUICK:
-        hand.start_resident("upgraded")
+    if UPGRADES:
+        for user, name in UPGRADED.items():
+            hand.start_resident(name, user)
+        assert "0.0.1" in machine.must_succeed("democrai-osguard --version")
         hand.install("tree")
     return hand
+
+
+@pytest.fixture(scope="session")
+def python(operator: Operator) -> str:
+    """Return a Python that finds the installed wheel and what the tests import."""
+    operator.machine.must_succeed(  # scripts/vm-install laid it out; which release is this one's?
+        "{ echo /opt/tests-site; ls -d /opt/democrai-osguard/*/lib/python3*/site-packages; } "
+        "> $(ls -d /opt/tests/lib/python3*/site-packages)/payload.pth"
+    )
+    return "/opt/tests/bin/python"
 
 
 @pytest.fixture(autouse=True)
@@ -65,6 +86,18 @@ def _says_what_the_machine_does(request: pytest.FixtureRequest) -> Iterator[None
     if request.session.testsfailed > before and "machine" in request.fixturenames:
         machine: Machine = request.getfixturevalue("machine")
         sys.stderr.write(machine.run("journalctl -b --no-pager -n 60").output)
+
+
+@pytest.fixture
+def show(capsys: pytest.CaptureFixture[str]) -> Callable[[str], object]:
+    """Return what shows a text at once, whatever pytest captures: for what takes long."""
+
+    def shown(text: str) -> None:
+        with capsys.disabled():
+            sys.stdout.write(text)
+            sys.stdout.flush()
+
+    return shown
 
 
 def document(text: str) -> dict[str, object]:

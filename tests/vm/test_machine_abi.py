@@ -6,18 +6,28 @@ import json
 from typing import TYPE_CHECKING
 
 import pytest
-from vm.operator import SCRIPTS
+from vm.conftest import QUICK
+from vm.machine_operator import SCRIPTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from vm.operator import Operator
+    from vm.machine_operator import Operator
 
 ACTS = f"/usr/bin/python3 -I {SCRIPTS}/acts.py"
 SOCKET = "/var/tmp/acts/outside.sock"
+USERS = ("ann",) if QUICK else ("ann", "root")
 NAMES = ("unix socket", "pathname", "abstract", "udp", "signal", "truncate")
 # From this ABI on Landlock judges the act itself; before it, seccomp refuses more or nobody does.
 SIGNALS, PATHNAMES = 6, 9
+SINCE = {
+    "truncation": 3,
+    "TCP ports": 4,
+    "abstract unix sockets and signals": 6,
+    "all threads at once": 8,
+    "pathname unix sockets": 9,
+    "UDP": 10,
+}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -30,26 +40,28 @@ def _outside(operator: Operator) -> Iterator[None]:
     machine.must_succeed("systemctl stop acts.service; rm -rf /var/tmp/acts")
 
 
-def tried(operator: Operator, options: str | None) -> dict[str, str]:
+def tried(operator: Operator, options: str | None, user: str = "ann") -> dict[str, str]:
     """Return what came of each act, under the launcher with these options or free."""
     words = ACTS if options is None else f"democrai-launch {options} -- {ACTS}"
-    said = operator.machine.must_succeed(words, "ann")
+    said = operator.machine.must_succeed(words, user)
     read = json.loads(said.splitlines()[-1])
     assert isinstance(read, dict)
     return read
 
 
-def test_without_the_launcher_every_act_works(operator: Operator) -> None:
-    assert tried(operator, None) == dict.fromkeys(NAMES, "allowed")
+@pytest.mark.parametrize("user", USERS)
+def test_without_the_launcher_every_act_works(operator: Operator, user: str) -> None:
+    assert tried(operator, None, user) == dict.fromkeys(NAMES, "allowed")
 
 
+@pytest.mark.parametrize("user", USERS)
 def test_under_the_launcher_only_what_the_kernel_cannot_judge_is_left(
-    operator: Operator, abi: int
+    operator: Operator, abi: int, user: str
 ) -> None:
     expected = dict.fromkeys(NAMES, "refused")
     expected["signal"] = "allowed" if abi < SIGNALS else "refused"
     expected["unix socket"] = "refused" if abi < PATHNAMES else "allowed"
-    assert tried(operator, "--read /") == expected
+    assert tried(operator, "--read /", user) == expected
 
 
 def test_a_declared_socket_can_be_reached_and_no_other(operator: Operator, abi: int) -> None:
@@ -64,3 +76,12 @@ def test_what_is_not_held_is_said(operator: Operator, abi: int) -> None:
     said = operator.machine.must_succeed("democrai-launch --explain --read / -- /bin/true", "ann")
     assert f"Landlock: ABI {abi}\n" in said
     assert ("signals" in said) == (abi < SIGNALS)
+
+
+def test_status_says_what_is_held_and_from_which_abi_on_the_rest_is(
+    operator: Operator, abi: int
+) -> None:
+    said = operator.machine.must_succeed("democrai-osguard status", "ann")
+    assert [words for words in SINCE if words not in said] == []
+    lacking = [words for words, since in SINCE.items() if f"{words} (ABI {since})" in said]
+    assert lacking == [words for words, since in SINCE.items() if abi < since]

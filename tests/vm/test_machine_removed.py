@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from vm.operator import Operator
+    from vm.machine_operator import Operator
 
 TRACES = (
     "ls -d /opt/democrai-osguard",
@@ -15,6 +15,7 @@ TRACES = (
     "ls /etc/systemd/system/democrai-* /etc/systemd/system/*/democrai-*",
     "ls /usr/lib/*/democrai-*",
     "systemctl list-units --all --no-legend 'democrai-*' | grep .",
+    "pgrep -f '[d]emocrai_osguard_helper'",  # not the shell that looks for it
     "iptables-save | grep OSG",
     "ip6tables-save | grep OSG",
     "ipset list -n | grep osg",

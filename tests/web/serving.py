@@ -33,7 +33,7 @@ class Serving:
         self.keeps_pictures = "OSGUARD_KEEP_PICTURES" in os.environ
         os.environ["DEMOCRAI_STATE_DIR"] = str(state)
         self.service: ApprovalService = open_service()
-        self._process = subprocess.Popen(
+        self.process = subprocess.Popen(
             [*COMMAND, "serve"],
             stdout=subprocess.PIPE,
             text=True,
@@ -44,8 +44,8 @@ class Serving:
 
     def next_link(self) -> str:
         """Return the next link that is printed."""
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
             found = re.search(r"http://\S+\?token=\S+", line)
             if found:
                 return found.group()
@@ -53,16 +53,16 @@ class Serving:
         raise AssertionError("no link was printed")
 
     def stop(self) -> None:
-        self._process.terminate()
-        self._process.wait(10)
-        assert self._process.stdout is not None
-        self._process.stdout.close()
+        self.process.terminate()
+        self.process.wait(10)
+        assert self.process.stdout is not None
+        self.process.stdout.close()
         self.service.close()
 
     def halt(self) -> None:
         """End the server, not the store."""
-        self._process.terminate()
-        self._process.wait(10)
+        self.process.terminate()
+        self.process.wait(10)
 
     def request(self, target: str, session: str | None = "sess-1") -> AccessRequest:
         """Return what a tool may ask for: a path to read, or a URL to send to."""

@@ -267,6 +267,12 @@ def test_it_fits_a_phone_and_a_desk_in_light_and_dark(
     if (scheme, width) == ("light", 1100) and serving.keeps_pictures:
         page.set_viewport_size({"width": 820, "height": 640})
         page.screenshot(path=str(PICTURE))
+    page.get_by_role("button", name="Approve for the session").first.click()
+    undo = page.wait_for_selector("#toast-undo")
+    assert undo is not None
+    place = undo.bounding_box()
+    assert place is not None
+    assert place["width"] > place["height"], "its word is broken in two"
 
 
 def _fill(serving: Serving) -> None:

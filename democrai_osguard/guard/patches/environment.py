@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import MutableMapping
+from typing import TYPE_CHECKING, Any, Self
 
 from democrai_osguard.guard.outcome import as_error
 
@@ -10,8 +11,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 
-class EnvironmentData:
-    """Stands for the dict inside `os.environ` and `os.environb`; it holds nothing itself."""
+class EnvironmentData(MutableMapping[bytes, bytes]):
+    """Stands for the dict in `os.environ`, `os.environb` and `posix`; it holds nothing itself."""
 
     __slots__ = ("_act",)
 
@@ -51,23 +52,17 @@ class EnvironmentData:
         value = self._act("get", key)
         return default if value is None else value
 
-    def keys(self) -> list[bytes]:
-        """Return the names."""
-        return list(self)
+    def pop(self, key: bytes, *default: Any) -> Any:
+        """Remove a variable as dict does; one of the runtime is refused, also where it is not."""
+        value = self._act("get", key)
+        self._change("delete", key)
+        if value is None and not default:
+            raise KeyError(key)
+        return default[0] if value is None else value
 
-    def items(self) -> list[tuple[bytes, bytes]]:
-        """Return names and values."""
-        return [(key, self[key]) for key in self]
-
-    def clear(self) -> None:
-        """Remove every variable."""
-        for key in self:
-            del self[key]
-
-    def update(self, other: Mapping[bytes, bytes]) -> None:
-        """Set variables from a mapping."""
-        for key, value in other.items():
-            self[key] = value
+    def __ior__(self, other: Mapping[bytes, bytes]) -> Self:
+        self.update(other)
+        return self
 
     def copy(self) -> dict[bytes, bytes]:
         """Return a plain copy."""

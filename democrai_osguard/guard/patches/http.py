@@ -7,6 +7,7 @@ libraries that are not loaded wait until they are.
 from __future__ import annotations
 
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 from democrai_osguard.guard.outcome import as_error
@@ -21,12 +22,14 @@ if TYPE_CHECKING:
 
 _WRAPPINGS = 8  # errors around errors that are looked into
 _READING = frozenset({"GET", "HEAD", "OPTIONS"})
+# Set while `urlopen` sends a body. No secret: it only makes a `send` of what would be a `receive`.
+_BODY: ContextVar[bool] = ContextVar("democrai_osguard_body", default=False)
 
 
 def operation_of_method(method: Any) -> str:
-    """Return `receive` for methods that only read, `send` for every other one."""
+    """Return `receive` for methods that only read, as they are sent, `send` for every other one."""
     text = method.decode("ascii", "replace") if isinstance(method, bytes) else str(method)
-    return "receive" if text.upper() in _READING else "send"
+    return "receive" if text in _READING else "send"
 
 
 @contextmanager
@@ -102,16 +105,31 @@ def _opener_open(doors: Doors) -> Make:
             text = fullurl if isinstance(fullurl, str) else fullurl.full_url
             if text.partition(":")[0].lower() not in {"http", "https", "ftp"}:
                 return original(self, fullurl, data, *args, **kwargs)
-            if isinstance(fullurl, str):
-                method = "GET" if data is None else "POST"
-            else:
-                method = fullurl.get_method() if data is None else "POST"
-            with exchange(doors, (operation_of_method(method),), text):
+            operation, body = _operation_of_request(fullurl, data)
+            with exchange(doors, (operation,), text), _uploading(body):
                 return original(self, fullurl, data, *args, **kwargs)
 
         return open
 
     return make
+
+
+def _operation_of_request(request: Any, data: Any) -> tuple[str, bool]:
+    """Return what a request amounts to, and whether it has a body: such a one sends anyway."""
+    plain = isinstance(request, str)
+    if data is not None or (not plain and request.data is not None):
+        return "send", True
+    return operation_of_method("GET" if plain else request.get_method()), False
+
+
+@contextmanager
+def _uploading(body: bool) -> Iterator[None]:  # noqa: FBT001 - what is noted
+    """Note whether the exchange inside was judged by its body, until the next hop begins."""
+    token = _BODY.set(body)
+    try:
+        yield
+    finally:
+        _BODY.reset(token)
 
 
 def _connection_url(connection: Any, path: str) -> tuple[str, str | None]:
@@ -140,7 +158,8 @@ def _client_request(doors: Doors) -> Make:
             if method.upper() == "CONNECT":  # the server is asked to connect to what it names
                 _refuse(doors["message"]("connect", url))
             target, through = _connection_url(self, url)
-            with exchange(doors, (operation_of_method(method),), target, through):
+            operation = "send" if _BODY.get() else operation_of_method(method)
+            with exchange(doors, (operation,), target, through):
                 return original(self, method, url, *args, **kwargs)
 
         return putrequest

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 SENSITIVE = ("ctypes", "_ctypes", "cffi", "_cffi_backend")
 _BEHIND_STAND_INS = (*SENSITIVE, "_tkinter")
+_FINDER = "_frozen_importlib_external:PathFinder"
 _doors: dict[str, Any] = {}
 
 
@@ -98,6 +99,25 @@ def _import_module(doors: Mapping[str, Any]) -> Callable[[Any], Any]:
     return make
 
 
+def _finder_of_folder(doors: Mapping[str, Any]) -> Callable[[Any], Any]:
+    """`PathFinder`'s memory of folders, where nobody asks a second time about what is missing."""
+    token, watching = doors["token"], doors["watching"]
+
+    def make(original: Any) -> Any:
+        look = original.__self__._path_hooks  # noqa: SLF001 - there is no public name for it
+
+        def _path_importer_cache(path: Any) -> Any:
+            # A folder that a guard hides is there for others, so only finding it is remembered.
+            new = path and path not in sys.path_importer_cache
+            if new and (token(None) is not None or watching()) and look(path) is None:
+                return None
+            return original(path)
+
+        return _path_importer_cache
+
+    return make
+
+
 def _create(doors: Mapping[str, Any], verb: str) -> Callable[[Any], Any]:
     def make(_original: Any) -> Any:
         def create(spec: Any, _file: Any = None) -> Any:
@@ -138,7 +158,9 @@ def import_patches(doors: Mapping[str, Any]) -> tuple[Replacement, ...]:
         Replacement("builtins", "__import__", _import(doors)),
         Replacement("_imp", "create_builtin", _create(doors, "create_builtin"), everywhere=True),
         Replacement("_imp", "create_dynamic", _create(doors, "create_dynamic"), everywhere=True),
+        Replacement("importlib", "__import__", _import(doors), everywhere=True),
         Replacement("importlib", "import_module", _import_module(doors), everywhere=True),
+        Replacement(_FINDER, "_path_importer_cache", _finder_of_folder(doors)),
     )
 
 

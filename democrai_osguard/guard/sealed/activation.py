@@ -7,12 +7,18 @@ since rules merge: it would widen its own.
 from __future__ import annotations
 
 from _thread import LockType, get_ident
-from contextlib import suppress
 from types import CodeType, FrameType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from democrai_osguard.guard.sealed import core
-from democrai_osguard.guard.sealed.answers import ASK, NOTE, PROTECTED, refusal
+from democrai_osguard.guard.sealed.answers import (
+    ASK,
+    CHOSEN,
+    NOTE,
+    PROTECTED,
+    refusal,
+    without_denied,
+)
 from democrai_osguard.guard.sealed.core import STATES, VAR, State, current, text_of, unguarded
 from democrai_osguard.guard.sealed.imports import NEVER, SENSITIVE, opened
 from democrai_osguard.guard.sealed.integrity import repair, restore_answers, watch_answers
@@ -36,6 +42,8 @@ def enter(spec: SimpleNamespace, frame: FrameType) -> object:
     caller = _opener(frame)
     if around is not None and _is_guarded_code(caller):
         return refusal(around, "sandbox_guard_denied", None, "process_guard_context")
+    if around is None:
+        core.trust_nameless(caller)
     core.sweep(_closed)
     state = new_state(spec, around)
     if state is None:
@@ -61,19 +69,22 @@ def new_state(spec: SimpleNamespace, around: State | None) -> State | None:
         imports=_imports(opened(spec.imports), policy, outer),
         subprocess=spec.subprocess,
         identity=_identity(spec.identity, outer),
-        **_from_policy(policy),
+        **_from_policy(policy, spec.before if around is None else around.before),
         **_memories(),
     )
-    state.variables = lambda: unguarded(state, VARIABLES[0], info_of(state))
+    state.info = lambda: info_of(state)
+    state.variables = lambda: unguarded(state, VARIABLES[0], _inherited(state))
     if spec.only_network:
         _keep_the_rest(state, around)
     return state
 
 
-def _from_policy(policy: SimpleNamespace) -> dict[str, Any]:
+def _from_policy(policy: SimpleNamespace, before: tuple[str, ...]) -> dict[str, Any]:
+    """Return what the policy says, and through whom its outermost subject was started."""
     return {
-        "chain": policy.chain_texts,
-        "allow_chain": policy.allow_chain,
+        "before": before,
+        "chain": before + policy.chain_texts,
+        "allow_chain": ((),) * len(before) + policy.allow_chain,
         "flat": policy.flat,
         "dependencies": policy.dependencies,
         "network": policy.network,
@@ -147,8 +158,10 @@ def leave(handle: Any, frame: FrameType) -> Warning | None:
 
 
 def _reset(var: Token[Any]) -> None:
-    with suppress(ValueError):  # closed from another context, which never had it
+    try:  # noqa: SIM105 - `suppress` is everybody's class, and would run in here
         VAR.reset(var)
+    except ValueError:
+        pass  # closed from another context, which never had it
 
 
 def _may_close(record: SimpleNamespace, caller: FrameType | None) -> bool:
@@ -179,7 +192,9 @@ def _runner(frame: FrameType | None) -> FrameType | None:
 def _is_guarded_code(frame: FrameType | None) -> bool:
     while frame is not None and frame.f_code.co_filename.startswith(RUNTIME_FILES[0]):
         frame = frame.f_back
-    return frame is not None and frame.f_code.co_filename in core.MARKED
+    if frame is None or id(frame.f_code) in core.HOST:
+        return False
+    return frame.f_code.co_filename in core.MARKED
 
 
 def bypass(frame: FrameType) -> object:
@@ -242,6 +257,12 @@ def info_of(state: State) -> tuple[Any, ...]:
     )
 
 
+def _inherited(state: State) -> tuple[Any, ...]:
+    """Return a state as its children know it: without the rules that a denial closes."""
+    front, flat, rest = info_of(state)[:4], state.flat, info_of(state)[5:]
+    return (*front, without_denied(state, flat)[0], *rest)
+
+
 def info_by_token(token: object) -> tuple[Any, ...]:
     """Return the state of a token as plain values, for whoever answers about approvals."""
     return info_of(core.state_of(token))
@@ -267,12 +288,18 @@ def use_approvals(
     if state is not None:
         return refusal(state, "sandbox_guard_denied", None, "use_approvals")
     ASK.clear()
+    CHOSEN[:] = [True]
     NOTE[:] = notes
     core.ANSWERED[:] = [] if asker is None else [True]
     watch_answers(modules, builtins)
     if asker is not None:
         ASK.append(asker)
     return None
+
+
+def is_chosen() -> bool:
+    """Tell whether the application has said who answers about approvals; guarded code has."""
+    return current() is not None or bool(CHOSEN)
 
 
 def approvals() -> object:
@@ -292,7 +319,7 @@ def external_access(*question: Any) -> object:
     if state is None:
         return None
     if not ASK:
-        why = "no approval service is registered"
+        why = "no approval service is registered (runtime.use_approvals, or DEMOCRAI_STATE_DIR)"
         return refusal(state, "sandbox_external_access_check_failed", None, "", why)
     plain = tuple(
         item if item is None or type(item) is bool else text_of(item) for item in question

@@ -18,9 +18,11 @@ if TYPE_CHECKING:
 
 # The approval service, as a public function behind plain values; empty where there is none.
 ASK: list[Callable[..., Any]] = []
+CHOSEN: list[bool] = []  # filled once the application has said who answers, also where nobody does
 NOTE: list[Callable[..., Any]] = []  # who writes refusals and bypasses down, likewise
 PROTECTED: list[tuple[str, ...]] = [()]  # prefixes of files that no rule opens
 _NEVER = ("/proc/self/mem", "/proc/self/task/", "/proc/kcore", "/proc/kmsg", "/dev/mem")
+FAILURE = "sandbox_external_access_check_failed"
 _ROOM = 16_384
 _REFUSAL_FIELDS = 7
 _CHANGED = "the code that answers about approvals was changed"
@@ -79,7 +81,7 @@ def consult(  # noqa: PLR0913 - an act, and what the rules say of it
         verdict = unguarded(state, ASK[0], state.token, resource, operation, target, declared)
     except Exception as error:  # noqa: BLE001 - handed on without our frames
         text = f"{type(error).__name__}: {error}"
-        return refusal(state, "sandbox_external_access_check_failed", operation, target, text)
+        return refusal(state, FAILURE, operation, target, text)
     if verdict is True:
         # Once more where the service opens something: another thread may change it meanwhile.
         if declared or answers_intact():
@@ -89,9 +91,25 @@ def consult(  # noqa: PLR0913 - an act, and what the rules say of it
     return refusal(state, code, operation, target, why)
 
 
+def without_denied(state: State, rules: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return rules for a child without what is denied, what is closed beneath, and open globs."""
+    desk: Any = ASK[0] if ASK else None
+    restore_answers()  # before anything is asked of it
+    if desk is None or not hasattr(desk, "for_child"):
+        return rules, (), ()
+    try:
+        answer: tuple[Any, ...] = unguarded(state, desk.for_child, state.info(), rules)
+    except Exception as error:  # noqa: BLE001 - handed on without our frames
+        text = f"{type(error).__name__}: {error}"
+        raise refusal(state, FAILURE, None, "a child's rules", text) from None
+    if not answers_intact():  # another thread may change it meanwhile
+        raise refusal(state, FAILURE, None, "a child's rules", _CHANGED)
+    return answer
+
+
 def remember(state: State, key: object, answer: Warning | None) -> Warning | None:
     """Keep an answer, but never a failure to find out. `core.timely` drops it in time."""
-    if answer is None or answer.args[0] != "sandbox_external_access_check_failed":
+    if answer is None or answer.args[0] != FAILURE:
         if len(state.answers) > _ROOM:
             state.answers.clear()
         state.answers[key] = answer

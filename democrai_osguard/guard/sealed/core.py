@@ -29,6 +29,7 @@ OWNERS: dict[FrameType, LockType] = {}  # frames that run guarded work, while th
 BUSY_THREADS: dict[int, int] = {}  # how many of those frames each thread has
 LOOP_THREADS: set[int] = set()  # threads whose event loop has run guarded work
 MARKED: dict[str, LockType] = {}  # files whose code was loaded under a guard
+HOST: dict[int, CodeType] = {}  # code of the host that comes from no file, by identity
 WATCH: list[bool] = []  # filled while any of the three above has something to look for
 EXPECTED: dict[int, bool] = {}  # threads in which `here` is about to look
 # Paths that were judged a moment ago, by token, each with the count of changes at which it was:
@@ -169,10 +170,31 @@ def marked_on_stack() -> State | None:
         if frame is None or not MARKED or frame.f_code is UNGUARDED[0]:
             return None  # what is beneath our own call asked for it, and does not do it
         token = MARKED.get(frame.f_code.co_filename)
-        if token is not None:
+        if token is not None and id(frame.f_code) not in HOST:
             return timely(state_of(token))
         frame = frame.f_back
     return None
+
+
+def trust_nameless(frame: FrameType | None) -> None:
+    """Note the host's code that comes from no file, where a guard is opened by such code.
+
+    `python -c` calls it by the name that guarded code gets from `exec`, and so by one that can be
+    marked: only the very code that was there before belongs to the host.
+    """
+    if frame is not None and frame.f_code.co_filename.startswith("<"):
+        while frame is not None:
+            if frame.f_code.co_filename.startswith("<"):
+                _trust(frame.f_code)
+            frame = frame.f_back
+
+
+def _trust(code: CodeType) -> None:
+    if id(code) not in HOST:
+        HOST[id(code)] = code  # which keeps it, and its identity with it
+        for each in code.co_consts:
+            if type(each) is CodeType:
+                _trust(each)
 
 
 def mark(filename: str, state: State) -> None:
@@ -259,6 +281,7 @@ CLOSED = SimpleNamespace(
     bypass=False,
     subject="unknown",
     kind="core",
+    before=(),
     chain=("core:unknown",),
     roots={},
     dependencies=frozenset(),
@@ -276,7 +299,7 @@ CLOSED = SimpleNamespace(
     names={},
     imports=frozenset(),
     subprocess=False,
-    identity=(None, None, None),
+    identity=(None, None, None, None),
     allow_chain=(),
     passes=(),
 )

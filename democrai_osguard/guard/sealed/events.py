@@ -7,7 +7,7 @@ from typing import Any
 
 from democrai_osguard.guard.sealed.answers import ASK, about_path, covered, refusal
 from democrai_osguard.guard.sealed.core import State, current, text_of
-from democrai_osguard.guard.sealed.files import there
+from democrai_osguard.guard.sealed.files import check_gain, there
 from democrai_osguard.guard.sealed.opening import (
     O_ACCMODE,
     O_CREAT,
@@ -18,8 +18,8 @@ from democrai_osguard.guard.sealed.opening import (
     check,
     exists,
     needed,
+    place_of,
 )
-from democrai_osguard.guard.sealed.paths import absolute, resolve
 
 ODD = "a path that is neither text nor bytes"
 PAST_WRAPPER = "it is opened by C code, past `open`, where names can change"
@@ -34,7 +34,8 @@ def event_path(state: State, operation: str, path: object, *, follow: bool) -> W
             return refusal(state, "sandbox_filesystem_denied", operation, ODD)
         if not text or (type(path) is int and not text.startswith("/")):
             return None
-        place = resolve(absolute(text), follow=follow)
+        asked = "create" if operation == "write" else operation
+        place = place_of(state, asked, text, follow=follow)
         if operation == "write":
             operation = "modify" if there(place) else "create"
         return about_path(state, operation, place)
@@ -46,6 +47,17 @@ def event_path(state: State, operation: str, path: object, *, follow: bool) -> W
 
 def _descriptor_path(descriptor: int) -> str:
     return readlink(f"/proc/self/fd/{descriptor}").removesuffix(" (deleted)")
+
+
+def event_gain(state: State, call_name: str, source: object, name: object) -> Warning | None:
+    """Judge a new name of a file, both judged by themselves already: nothing is gained by it."""
+    try:
+        paths = [text_of(each) or "" for each in (source, name)]
+        places = [place_of(state, "create", each, follow=False) for each in paths]
+        check_gain(state, call_name, *places)
+    except Warning as error:
+        return as_refusal(error, state)
+    return None
 
 
 def event_database(state: State, database: object) -> Warning | None:
@@ -136,7 +148,7 @@ def _judge_event(state: State, path: object, flags: int) -> None:
         raise refusal(state, "sandbox_filesystem_denied", needed(flags, exists=True)[0], ODD)
     if text:
         follow = not flags & O_NOFOLLOW
-        place = resolve(absolute(text), follow=follow)
+        place = place_of(state, needed(flags, exists=False)[0], text, follow=follow)
         present = not flags & O_CREAT or exists(place)
         operations = needed(flags, exists=present)
         check(state, operations, place)
@@ -155,4 +167,5 @@ def _judge_descriptor(state: State, descriptor: int, flags: int) -> None:
         return
     if place.startswith("/"):
         place = place.removesuffix(" (deleted)")
-        check(state, needed(flags & O_ACCMODE, exists=True), resolve(place, follow=False))
+        operations = needed(flags & O_ACCMODE, exists=True)
+        check(state, operations, place_of(state, operations[0], place, follow=False))

@@ -11,24 +11,24 @@ from posix import close, lstat, readlink, scandir
 from time import monotonic, sleep
 from typing import Any
 
-from democrai_osguard.guard.sealed.answers import refusal
+from democrai_osguard.guard.sealed.answers import covered, refusal
 from democrai_osguard.guard.sealed.core import FRESH, State, current
 from democrai_osguard.guard.sealed.opening import (
     beside,
     check,
+    check_descriptor,
     exact,
     handed_out,
     is_fresh,
     keep,
     pinned,
+    place_of,
 )
 from democrai_osguard.guard.sealed.paths import (
     CHANGES,
     MOVES,
     UNTIL,
-    absolute,
     moving,
-    resolve,
     settled,
 )
 
@@ -38,6 +38,13 @@ ACTING: dict[int, str] = {}  # the event of what each thread is about to do, alr
 Touch = tuple[str, int, str, str]
 EVENTS = {"unlink": "os.remove", "replace": "os.rename", "lchown": "os.chown"}  # by another name
 _ATTEMPTS, _PAUSE = 2000, 0.001  # how often, and how long, a listing waits for others' renames
+# What a new name could make possible that the old one does not: a link is read anyway, and what is
+# moved away can be changed as well as deleted.
+GAINS = {
+    "link": ("modify", "execute"),
+    "rename": ("read", "execute"),
+    "replace": ("read", "execute"),
+}
 _MOVES = frozenset({"rename", "replace", "link", "symlink", "chdir", "rmdir"})
 
 
@@ -66,17 +73,30 @@ def _judged_call(  # noqa: PLR0913, PLR0917 - a call and its row, handed down wh
 ) -> object:
     pins: list[int] = []
     try:
+        _check_descriptors(state, kwargs, library=library)
         values, named = _held(state, touches, list(args), dict(kwargs), library, pins)
+        if name in GAINS:
+            held = [_argument(values, named, touch[1], touch[2]) for touch in touches]
+            check_gain(state, name, *map(_place, held))
         return _passed(EVENTS.get(name, f"os.{name}"), ORIGINALS[name], values, named)
     except OSError as error:
         if error.filename is not None and pins:
             error.filename = _argument(args, kwargs, touches[0][1], touches[0][2])
+            if error.filename2 is not None:
+                error.filename2 = _argument(args, kwargs, touches[-1][1], touches[-1][2])
         return handed_out(error, state)
     except BaseException as error:  # noqa: BLE001 - handed on without our frames
         return handed_out(error, state)
     finally:
         for pin in pins:
             close(pin)
+
+
+def _check_descriptors(state: State, named: dict[str, Any], *, library: bool) -> None:
+    """Raise the refusal of the first parameter that is a folder's descriptor."""
+    for parameter, value in named.items():
+        if parameter.endswith("dir_fd") and value is not None:
+            check_descriptor(state, parameter, library=library)
 
 
 def _held(  # noqa: PLR0913, PLR0917 - a call and its row, handed down whole
@@ -119,7 +139,8 @@ def _judged(  # noqa: PLR0913, PLR0917 - a call and its row, handed down whole
     if type(given) is int:
         place = readlink(f"/proc/self/fd/{given}")
         if place.startswith("/"):
-            check(state, (operation,), resolve(place.removesuffix(" (deleted)"), follow=False))
+            name = place.removesuffix(" (deleted)")
+            check(state, (operation,), place_of(state, operation, name, follow=False))
         return None
     if not given:
         return None
@@ -127,11 +148,26 @@ def _judged(  # noqa: PLR0913, PLR0917 - a call and its row, handed down whole
     if dir_fd is not None:
         given = beside(state, given, dir_fd, library=library)
     by_name = how == "name" or (how == "object" and named.get("follow_symlinks") is False)
-    place = resolve(absolute(given), follow=not by_name)
+    asked = "create" if operation == "write" else operation
+    place = place_of(state, asked, given, follow=not by_name)
     if operation == "write":
         operation = "modify" if there(place) else "create"
     check(state, (operation,), place)
     return _pin(place, how, pins, by_name=by_name)
+
+
+def check_gain(state: State, call_name: str, source: str, name: str) -> None:
+    """Raise a refusal where more may be done to a file by its new name than by the one it has."""
+    for operation in GAINS[call_name]:
+        if covered(state.roots.get(operation, frozenset()), name):
+            check(state, (operation,), source)
+
+
+def _place(held: Any) -> str:
+    """Return the whole path of a name below a held descriptor."""
+    text = held if type(held) is str else held.decode("utf-8", "surrogateescape")
+    folder, _, last = text.rpartition("/")
+    return f"{readlink(folder).rstrip('/')}/{last}"
 
 
 def _pin(place: str, how: str, pins: list[int], *, by_name: bool) -> str:
@@ -206,7 +242,7 @@ def _settled_listing(state: State, path: str | bytes) -> object:
     for _ in range(_ATTEMPTS):
         change = settled()
         if not is_fresh(state, path, change):
-            place = resolve(absolute(path))
+            place = place_of(state, "read", path)
             check(state, ("read",), place)
             keep(state, FRESH, path, place, change)
         found = _scanned(path)

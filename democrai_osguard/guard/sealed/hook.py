@@ -27,6 +27,7 @@ from democrai_osguard.guard.sealed.core import (
     text_of,
     unguarded,
 )
+from democrai_osguard.guard.sealed.opening import as_refusal
 from democrai_osguard.guard.sealed.threads import STARTING
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ _ANSWERING = (  # public code that takes part in an answer about approvals
     "democrai_osguard.runtime",
     "democrai_osguard.targets",
 )
+_NO_DESCRIPTOR = -1  # what an event says where no folder was named
 _INJECTS_INPUT = frozenset({0x5412, 0x541C})  # TIOCSTI, TIOCLINUX
 
 
@@ -74,8 +76,14 @@ def judge(event: str, args: Args) -> Warning | None:
     return answer if answer is None else noted(answer)
 
 
-def _path(operation: str, *, follow: bool = True, position: int = 0) -> Judge:
+def _path(
+    operation: str, *, follow: bool = True, position: int = 0, descriptor: int | None = None
+) -> Judge:
+    """Return the judge of one argument; `descriptor` is where that of a folder beside it stands."""
+
     def judge_path(state: State, args: Args) -> Warning | None:
+        if descriptor is not None and args[descriptor] != _NO_DESCRIPTOR:
+            return refusal(state, "sandbox_filesystem_fd_denied", None, "dir_fd")
         return events.event_path(state, operation, args[position], follow=follow)
 
     return judge_path
@@ -86,6 +94,15 @@ def _two(first: Judge, second: Judge) -> Judge:
         return first(state, args) or second(state, args)
 
     return judge_both
+
+
+def _renaming(name: str, from_there: str, to_here: str) -> Judge:
+    def judge_gain(state: State, args: Args) -> Warning | None:
+        return events.event_gain(state, name, args[0], args[1])
+
+    there = _path(from_there, follow=False, descriptor=2)
+    here = _path(to_here, follow=False, position=1, descriptor=3)
+    return _two(_two(there, here), judge_gain)
 
 
 def _never(event: str) -> Judge:
@@ -225,11 +242,17 @@ def _address(state: State, args: Args) -> Warning | None:
     family, address = _family(args[0]), args[1]
     if address is None or network.was_reached(state, family, address):
         return None
-    return network.about_address(state, family, address)
+    try:
+        return network.about_address(state, family, address)
+    except Warning as error:
+        return as_refusal(error, state, "modify")
 
 
 def _bind(state: State, args: Args) -> Warning | None:
-    return network.bind(state, _family(args[0]), args[1])
+    try:
+        return network.bind(state, _family(args[0]), args[1])
+    except Warning as error:
+        return as_refusal(error, state, "create")
 
 
 def _lookup(state: State, args: Args) -> Warning | None:
@@ -258,7 +281,6 @@ def _thread(state: State, args: Args) -> Warning | None:
 
 
 _WRITE = _path("modify")
-_WRITE_NAME = _path("modify", follow=False)
 _READ = _path("read")
 
 JUDGES: dict[str, Judge] = {
@@ -270,16 +292,16 @@ JUDGES: dict[str, Judge] = {
     "os.listxattr": _READ,
     "os.setxattr": _WRITE,
     "os.removexattr": _WRITE,
-    "os.chmod": _WRITE,
-    "os.chown": _WRITE_NAME,
-    "os.utime": _WRITE,
+    "os.chmod": _path("modify", descriptor=2),
+    "os.chown": _path("modify", follow=False, descriptor=3),
+    "os.utime": _path("modify", descriptor=3),
     "os.truncate": _WRITE,
-    "os.mkdir": _path("create", follow=False),
-    "os.rmdir": _path("delete", follow=False),
-    "os.remove": _path("delete", follow=False),
-    "os.rename": _two(_path("delete", follow=False), _path("write", follow=False, position=1)),
-    "os.link": _two(_path("read", follow=False), _path("create", follow=False, position=1)),
-    "os.symlink": _path("create", follow=False, position=1),
+    "os.mkdir": _path("create", follow=False, descriptor=2),
+    "os.rmdir": _path("delete", follow=False, descriptor=1),
+    "os.remove": _path("delete", follow=False, descriptor=1),
+    "os.rename": _renaming("rename", "delete", "write"),
+    "os.link": _renaming("link", "read", "create"),
+    "os.symlink": _path("create", follow=False, position=1, descriptor=2),
     "sqlite3.connect": _database,
     "sqlite3.enable_load_extension": _extension,
     "sqlite3.load_extension": _extension,

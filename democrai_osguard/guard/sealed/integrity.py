@@ -7,36 +7,75 @@ their namespaces are compared with a copy before a decision counts, and a differ
 from __future__ import annotations
 
 from ipaddress import IPv4Network, IPv6Network
+from itertools import repeat
 from operator import is_
 from sys import modules
-from types import FunctionType, ModuleType
+from types import CellType, FunctionType, ModuleType
 from typing import Any
 
-# A namespace, the names in it, and what each stood for.
-_SNAPSHOTS: list[tuple[Any, tuple[str, ...], tuple[Any, ...]]] = []
-_CONTAINERS: list[tuple[Any, Any]] = []
+# A namespace or mapping, its names, and what each stood for; a list or set, and what was in it.
+_SNAPSHOTS: list[tuple[Any, tuple[Any, ...], tuple[Any, ...]]] = []
+_CONTAINERS: list[tuple[Any, tuple[Any, ...]]] = []
+_CELLS: list[tuple[CellType, Any]] = []  # a variable that a function shares, and its value
+# A class, where it looks things up, and what it was made of.
+_ANCESTRIES: list[tuple[type, tuple[type, ...], tuple[type, ...]]] = []
 _LOADED: dict[str, ModuleType] = {}  # public modules by name
 _MAPPINGS: list[tuple[dict[str, Any], dict[str, Any]]] = []
 _PUBLIC: list[tuple[Any, tuple[str, ...], tuple[Any, ...]]] = []
 # Public modules and classes that answer, their namespaces, and all that was in them.
 _ANSWERING: list[tuple[Any, Any, tuple[str, ...], tuple[Any, ...]]] = []
+_ANSWERING_ANCESTRIES: list[tuple[type, tuple[type, ...], tuple[type, ...]]] = []
 _BUILTINS: list[tuple[dict[str, Any], tuple[str, ...], tuple[Any, ...]]] = []
 _MISSING = object()
+_WRAPPED = ("__func__", "__wrapped__", "fget", "func")  # where others keep a function
+# Taken from `type`: a metaclass could answer in its place.
+_ancestry: Any = type.__dict__["__mro__"].__get__
+_bases: Any = type.__dict__["__bases__"]
+_MADE_IN_PYTHON = 1 << 9  # Py_TPFLAGS_HEAPTYPE: such a class can be changed
 
 
-def take(modules: list[ModuleType]) -> None:
-    """Remember the namespaces of these modules and of the classes in them."""
-    _SNAPSHOTS.clear()
-    _CONTAINERS.clear()
+def take(private: list[ModuleType]) -> None:
+    """Remember these modules, the classes in them, and what their functions read."""
+    for known in (_SNAPSHOTS, _CONTAINERS, _ANCESTRIES, _CELLS):
+        known.clear()
     _fill_caches()
-    for module in modules:
-        names = vars(module)
-        _remember(names)
-        for value in list(names.values()):
-            if isinstance(value, type) and str(value.__module__).startswith("sealed:"):
-                _remember(vars(value))
-    if modules:
-        _remember(vars(modules[0])["__builtins__"])
+    for module in private:
+        _remember(vars(module))
+    for found in _classes_in(private):
+        _remember(vars(found))
+        _ANCESTRIES.append((found, _ancestry(found), _bases.__get__(found)))
+    public = {id(getattr(module, "__dict__", None)) for module in modules.values()}
+    for function in _functions_in([row[2] for row in _SNAPSHOTS]):
+        if id(function.__globals__) not in public:  # others are called while loading only
+            _remember_function(function)
+
+
+def _remember_function(function: FunctionType) -> None:
+    for mapping in (function.__globals__, function.__kwdefaults__):
+        if mapping is not None and not any(row[0] is mapping for row in _SNAPSHOTS):
+            _remember(mapping)
+    _CELLS.extend((cell, cell.cell_contents) for cell in function.__closure__ or ())
+
+
+def _classes_in(private: list[ModuleType]) -> list[type]:
+    """Return the classes in these modules, public ones too, and all that they inherit from."""
+    named = (each for module in private for each in vars(module).values() if isinstance(each, type))
+    every = dict.fromkeys(above for each in named for above in _ancestry(each))
+    return [each for each in every if each.__flags__ & _MADE_IN_PYTHON]
+
+
+def _functions_in(rows: list[tuple[Any, ...]]) -> list[FunctionType]:
+    """Return the functions among these values, also wrapped ones and those that they close over."""
+    waiting = [value for row in rows for value in row]
+    found: dict[FunctionType, None] = {}
+    while waiting:
+        value = waiting.pop()
+        inner = (getattr(value, name, None) for name in _WRAPPED)
+        waiting += [each for each in inner if isinstance(each, FunctionType) and each not in found]
+        if isinstance(value, FunctionType) and value not in found:
+            found[value] = None
+            waiting += [cell.cell_contents for cell in value.__closure__ or ()]
+    return list(found)
 
 
 def _fill_caches() -> None:
@@ -48,10 +87,13 @@ def _fill_caches() -> None:
 
 
 def _remember(namespace: Any) -> None:
-    names = dict(namespace)
-    _SNAPSHOTS.append((namespace, tuple(names), tuple(names.values())))
-    inside = [value for value in names.values() if type(value) in {dict, list, set}]
-    _CONTAINERS.extend((value, value.copy()) for value in inside)
+    values = tuple(namespace.values())
+    _SNAPSHOTS.append((namespace, tuple(namespace), values))
+    for value in values:
+        if type(value) is dict and not any(row[0] is value for row in _SNAPSHOTS):
+            _SNAPSHOTS.append((value, tuple(value), tuple(value.values())))
+        elif type(value) in {list, set}:
+            _CONTAINERS.append((value, tuple(value)))
 
 
 def _same(space: Any, names: tuple[str, ...], values: tuple[Any, ...]) -> bool:
@@ -79,15 +121,31 @@ def watch_answers(modules: list[ModuleType], builtins: dict[str, Any]) -> None:
     _ANSWERING[:] = [
         (owner, vars(owner), tuple(vars(owner)), tuple(vars(owner).values())) for owner in owners
     ]
+    classes = (owner for owner in owners if isinstance(owner, type))
+    _ANSWERING_ANCESTRIES[:] = [(each, _ancestry(each), _bases.__get__(each)) for each in classes]
     _BUILTINS[:] = [(builtins, tuple(builtins), tuple(builtins.values()))]
 
 
 def answers_intact() -> bool:
     """Tell whether the code that answers is as it was when it was registered."""
-    for _, space, _, values in _ANSWERING:
-        if len(space) != len(values) or not all(map(is_, space.values(), values)):
+    for _, space, names, values in _ANSWERING:
+        # By name and by value: under each other's names, all would still be there and in order.
+        kept = len(space) == len(names) and all(map(is_, space.values(), values))
+        if not (kept and all(map(is_, space, names))) and not _put_back(space, names, values):
             return False
-    return all(_same(*row) for row in _BUILTINS)  # others may add to these
+    if not _same_ancestries(_ANSWERING_ANCESTRIES):
+        return False
+    # Others may add to these, but nothing that would itself say what it is equal to.
+    return all(_same(*row) and _has_plain_names(row[0]) for row in _BUILTINS)
+
+
+def _put_back(space: Any, names: tuple[str, ...], values: tuple[Any, ...]) -> bool:
+    """Tell whether a namespace has these names for these values and no others, in any order."""
+    return len(space) == len(names) and _has_plain_names(space) and _same(space, names, values)
+
+
+def _has_plain_names(space: Any) -> bool:
+    return all(map(is_, map(type, space), repeat(str)))
 
 
 def restore_answers() -> None:
@@ -98,6 +156,9 @@ def restore_answers() -> None:
         space.update(zip(names, values, strict=True))
     for owner, space, names, values in _ANSWERING:
         _put_right(owner, space, dict(zip(names, values, strict=True)))
+    for row in _ANSWERING_ANCESTRIES:
+        if not _same_ancestries([row]):
+            _bases.__set__(row[0], row[2])
 
 
 def _put_right(owner: Any, space: Any, before: dict[str, Any]) -> None:
@@ -137,7 +198,24 @@ def repair() -> bool:
 
 def intact() -> bool:
     """Tell whether nothing has been replaced since."""
-    for namespace, names, values in _SNAPSHOTS:
-        if len(namespace) != len(names) or not _same(namespace, names, values):
+    # By identity and in order: an object that was put in could call itself equal.
+    for space, names, values in _SNAPSHOTS:
+        if not _alike(space, names) or not all(map(is_, space.values(), values)):
             return False
-    return all(value == copy for value, copy in _CONTAINERS)
+    return (
+        _same_ancestries(_ANCESTRIES)
+        and all(_alike(value, before) for value, before in _CONTAINERS)
+        and all(cell.cell_contents is before for cell, before in _CELLS)
+    )
+
+
+def _alike(items: Any, before: tuple[Any, ...]) -> bool:
+    return len(items) == len(before) and all(map(is_, items, before))
+
+
+def _same_ancestries(known: list[tuple[type, tuple[type, ...], tuple[type, ...]]]) -> bool:
+    for each, before, _ in known:
+        now = _ancestry(each)
+        if now is not before and not _alike(now, before):
+            return False
+    return True

@@ -10,7 +10,15 @@ from typing import Any
 
 from democrai_osguard.guard.sealed.answers import about_path
 from democrai_osguard.guard.sealed.core import MISSING, NAMED, WATCH, State, current, get
-from democrai_osguard.guard.sealed.opening import beside, check, exact, handed_out, keep, pinned
+from democrai_osguard.guard.sealed.opening import (
+    beside,
+    check,
+    exact,
+    handed_out,
+    keep,
+    pinned,
+    place_of,
+)
 from democrai_osguard.guard.sealed.paths import (
     CHANGES,
     MOVES,
@@ -101,7 +109,7 @@ def _judged_stat(state: State, path: Any, *, follow: bool = True) -> object:
     if type(path) is int or not path:
         return stat(path, follow_symlinks=follow)
     change = settled()
-    place = resolve(absolute(path), follow=follow)
+    place = place_of(state, "read", path, follow=follow)
     check(state, ("read",), place)
     try:
         # The place holds no link any more; those of /proc lead to what has no name.
@@ -146,7 +154,7 @@ def access_call(path: Any, mode: Any, named: Any, library: bool) -> object:  # n
         if type(path) is not int and path:
             dir_fd = named.get("dir_fd")
             given = path if dir_fd is None else beside(state, path, dir_fd, library=library)
-            check(state, ("read",), resolve(absolute(given)))
+            check(state, ("read",), place_of(state, "read", given))
         return os_access(path, mode, **named)
     except BaseException as error:  # noqa: BLE001 - handed on without our frames
         return handed_out(error, state)

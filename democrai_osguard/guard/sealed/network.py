@@ -27,6 +27,7 @@ _NETWORK = "network"
 _EXACT = frozenset({str, bytes, int})
 _ROOM = 4096
 
+_CHANGED = "the classes that decide were changed"
 _PASS: ContextVar[Any] = ContextVar("democrai_osguard_http")
 # What each pass is for, and the pass around it.
 _ENDPOINTS: dict[LockType, tuple[str, int | None, Any]] = {}
@@ -38,12 +39,14 @@ def about_network(state: State, operation: str, text: str) -> Warning | None:
     known = state.answers.get(key, MISSING)
     if known is not MISSING:
         return known  # type: ignore[no-any-return] # what was stored below
+    code = "sandbox_network_denied"
+    if not intact():
+        return refusal(state, code, operation, text, _CHANGED)
     try:
         target = parse_network(text)
     except ValueError as error:
         return refusal(state, "invalid_target", operation, text, str(error))
     declared = _declared(state, operation, target)
-    code = "sandbox_network_denied"
     if ASK:
         answer = consult(state, _NETWORK, operation, str(target), declared=declared, code=code)
     else:
@@ -51,8 +54,18 @@ def about_network(state: State, operation: str, text: str) -> Warning | None:
     return remember(state, key, answer)
 
 
+def _read(text: str) -> NetworkTarget:
+    """Read a target; raise ValueError where a class was changed, which reads what it likes.
+
+    Looked at before, not only after: what was changed could put itself right meanwhile.
+    """
+    if not intact():
+        raise ValueError(_CHANGED)
+    return parse_network(text)
+
+
 def _declared(state: State, operation: str, target: NetworkTarget) -> bool:
-    if state.network is None or not intact():
+    if state.network is None:
         return False
     texts = [str(target), *_by_name(state, target)]
     return any(state.network(operation, text) for text in texts) and intact()
@@ -266,13 +279,13 @@ def _has_pass(state: State, host: str, port: int) -> bool:
 
 
 def _place(text: str) -> tuple[str, int | None]:
-    target = parse_network(text)
+    target = _read(text)
     return str(target.host), target.port
 
 
 def _plain_host(host: str) -> str:
     try:
-        return str(parse_network(endpoint(host, 0)).host)
+        return str(_read(endpoint(host, 0)).host)
     except ValueError:
         return host
 

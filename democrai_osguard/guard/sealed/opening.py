@@ -95,7 +95,7 @@ def known(state: State, path: str | bytes, change: int) -> bool:
     """Tell whether a path to be read was judged at this count of changes; if not, judge it."""
     if is_fresh(state, path, change):
         return True
-    check(state, ("read",), resolve(absolute(path)))
+    check(state, ("read",), place_of(state, "read", path))
     return False
 
 
@@ -207,7 +207,7 @@ def verified(
         if place.startswith("/"):
             if place.endswith(" (deleted)") and not fstat(descriptor).st_nlink:
                 place = place.removesuffix(" (deleted)")
-            check(state, operations, resolve(place, follow=False))
+            check(state, operations, place_of(state, operations[0], place, follow=False))
     except BaseException:
         if shut is None:
             close(descriptor)
@@ -219,7 +219,8 @@ def verified(
 
 def _open_carefully(state: State, path: str | bytes, flags: int, mode: int) -> int:
     for _ in range(_ATTEMPTS):
-        place = resolve(absolute(path), follow=not flags & O_NOFOLLOW)
+        asked = needed(flags, exists=False)[0]
+        place = place_of(state, asked, path, follow=not flags & O_NOFOLLOW)
         present = exists(place)
         operations = needed(flags, exists=present)
         check(state, operations, place)
@@ -309,6 +310,14 @@ def exists(place: str) -> bool:
         return False
 
 
+def place_of(state: State, operation: str, path: str | bytes, *, follow: bool = True) -> str:
+    """Return where a path leads; raise the refusal of an operation where that cannot be said."""
+    try:
+        return resolve(absolute(path), follow=follow)
+    except Warning as error:
+        raise refusal(state, "sandbox_filesystem_denied", operation, *error.args) from None
+
+
 def check(state: State, operations: tuple[str, ...], place: str) -> None:
     """Raise the refusal of the first operation on a place that is not allowed."""
     for operation in operations:
@@ -319,12 +328,17 @@ def check(state: State, operations: tuple[str, ...], place: str) -> None:
 
 def beside(state: State, path: str | bytes, dir_fd: int, *, library: bool) -> str | bytes:
     """Return a path relative to a folder's descriptor as one from the root."""
+    check_descriptor(state, "dir_fd", library=library)
     text = path if isinstance(path, str) else path.decode("utf-8", "surrogateescape")
-    if not (library or state.subprocess):
-        raise refusal(state, "sandbox_filesystem_fd_denied", None, "dir_fd")
     if text.startswith("/"):
         return path
     return f"{readlink(f'/proc/self/fd/{dir_fd}')}/{text}"
+
+
+def check_descriptor(state: State, parameter: str, *, library: bool) -> None:
+    """Raise the refusal of a parameter that is a folder's descriptor, where those are closed."""
+    if not (library or state.subprocess):
+        raise refusal(state, "sandbox_filesystem_fd_denied", None, parameter)
 
 
 def handed_out(error: BaseException, state: State) -> BaseException:
@@ -348,8 +362,8 @@ def exact(path: object) -> None:
         raise TypeError("a path is text, bytes or a descriptor")
 
 
-def as_refusal(error: Warning, state: State) -> Warning:
+def as_refusal(error: Warning, state: State, operation: str | None = None) -> Warning:
     """Return the refusal of a path that leads nowhere safe; other refusals are complete."""
     if len(error.args) > _PATH_AND_REASON:
         return error.with_traceback(None)
-    return refusal(state, "sandbox_filesystem_denied", None, *error.args)
+    return refusal(state, "sandbox_filesystem_denied", operation, *error.args)

@@ -70,7 +70,10 @@ def near(path: str) -> str | None:
     if not _PLAIN(path) or _DOTS(path):
         return None
     parent, _, name = path.rpartition("/")
-    folder = _folder(parent)
+    try:
+        folder = _folder(parent)
+    except Warning:
+        return None
     return None if folder.startswith("/proc") else f"{folder}/{name}"
 
 

@@ -8,7 +8,7 @@ import pytest
 from approvals.cases import ADA, BOB, read
 from approvals.hostile import HOSTILE_PATHS, RAW
 
-from democrai_osguard.approvals import ApprovalService, open_store
+from democrai_osguard.approvals import ApprovalService, Origin, open_store
 from democrai_osguard.cli.output import printable
 from democrai_osguard.ui.live_screen import CALM_SECONDS, LiveScreen
 
@@ -54,6 +54,27 @@ def test_keys_count_only_when_the_list_has_stood_still(
     clock.now += CALM_SECONDS
     screen.press("d")
     assert service.get(asked.id).state == "denied"
+
+
+def test_a_call_that_waits_is_let_through_once(service: ApprovalService, clock: Clock) -> None:
+    held = service.register(
+        read("/srv/a"), Origin(None, None, "sess-1", "process 7: cat a"), held=True
+    )
+    screen = LiveScreen(service, ADA, clock)
+    assert "process 7: cat a, which waits" in text(screen)
+    clock.now += CALM_SECONDS
+    screen.press("o")
+    assert service.get(held.id).state == "once"
+    assert service.list_decisions() == []
+
+
+def test_what_does_not_wait_is_not_let_through_once(service: ApprovalService, clock: Clock) -> None:
+    asked = service.register(read("/srv/a"))
+    screen = LiveScreen(service, ADA, clock)
+    clock.now += CALM_SECONDS
+    screen.press("o")
+    assert service.get(asked.id).state == "pending"
+    assert screen.words
 
 
 @pytest.mark.parametrize(("key", "scope"), [("s", "session"), ("p", "permanent"), ("d", "denied")])

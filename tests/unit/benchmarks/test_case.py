@@ -31,3 +31,15 @@ def test_the_picture_is_well_formed_and_marks_a_broken_promise() -> None:
     picture = ET.fromstring(draw(figures))  # noqa: S314 - our own text
     bars = [each for each in picture.iter() if each.tag.endswith("rect")]
     assert [bar.get("class") for bar in bars] == ["over"]
+
+
+def test_one_long_bar_does_not_shrink_the_others() -> None:
+    short = Figure("case", "b", "a", 1.0, ratio=2.0, low=1.9, high=2.1)
+    long = Figure("case", "c", "a", 1.0, ratio=40.0, low=30.0, high=50.0)
+
+    def width(figures: list[Figure]) -> str | None:
+        picture = ET.fromstring(draw(figures))  # noqa: S314 - our own text
+        return next(each for each in picture.iter() if each.tag.endswith("rect")).get("width")
+
+    assert width([short]) == width([short, long])
+    assert "… 40.00" in draw([short, long])

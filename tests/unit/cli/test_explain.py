@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from typing import TYPE_CHECKING
 
 import pytest
@@ -112,6 +113,16 @@ def test_a_tool_that_declares_less_narrows_its_module(manifest: Path, tmp_path: 
     assert outside[0] == 2
     assert "module:notes declares" in outside[1]
     assert "module:notes > tool:reader" in outside[1]
+
+
+def test_the_phase_install_reaches_the_package_indexes(tmp_path: Path) -> None:
+    engine = tmp_path / "engine.json"
+    engine.write_text(json.dumps({"install": {}, "runtime": {}}))
+    index = {"PIP_INDEX_URL": "https://index.example.com/simple", "PIP_CONFIG_FILE": os.devnull}
+    act = ("network", "receive", "https://index.example.com/simple/x")
+    words = ("explain", "--manifest", str(engine), "--subject", "engine:e", "--phase")
+    assert osguard(*words, "install", *act, **index).returncode == 0
+    assert osguard(*words, "runtime", *act, **index).returncode == 2
 
 
 def test_control_characters_in_a_target_never_reach_the_terminal(manifest: Path) -> None:

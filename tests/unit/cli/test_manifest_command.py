@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
 from typing import TYPE_CHECKING
 
 from command_line import osguard
+
+from democrai_osguard.access import SubjectType
+from democrai_osguard_launcher.manifest import KINDS
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 RULE = {"resource_type": "filesystem", "operation": "read", "target": "/srv"}
+NETWORK = {"resource_type": "network"}
 
 
 def _write(folder: Path, document: object) -> str:
@@ -60,10 +65,33 @@ def test_a_file_that_is_not_there_exits_with_64(tmp_path: Path) -> None:
 
 def test_access_prints_what_a_child_gets(tmp_path: Path) -> None:
     file = _write(tmp_path, {"runtime": {"access": [RULE]}, "install": {}})
-    runtime = osguard("manifest", "access", file, "--kind", "engine")
-    install = osguard("manifest", "access", file, "--kind", "engine", "--phase", "install")
+    runtime = osguard("manifest", "access", file, "--kind", "engine", "--json")
     assert json.loads(runtime.stdout) == [RULE]
-    assert json.loads(install.stdout) == []
+
+
+def test_access_in_the_phase_install_reaches_the_package_indexes(tmp_path: Path) -> None:
+    file = _write(tmp_path, {"runtime": {"access": [RULE]}, "install": {"access": [RULE]}})
+    words = ("manifest", "access", file, "--phase")
+    index = {"PIP_INDEX_URL": "https://index.example.com/simple", "PIP_CONFIG_FILE": os.devnull}
+    assert json.loads(osguard(*words, "install", **index).stdout) == [
+        RULE,
+        {**NETWORK, "operation": "receive", "target": "https://index.example.com"},
+        {**NETWORK, "operation": "connect", "target": "index.example.com:443"},
+    ]
+    assert json.loads(osguard(*words, "runtime", **index).stdout) == [RULE]
+
+
+def test_access_warns_as_check_does_and_not_in_what_it_prints(tmp_path: Path) -> None:
+    done = osguard("manifest", "access", _write(tmp_path, {"access": [{**RULE, "target": "/"}]}))
+    assert json.loads(done.stdout) == [{**RULE, "target": "/"}]
+    assert done.stderr.startswith("democrai-osguard: warning: access[0].target: / is broad")
+
+
+def test_the_launcher_knows_which_kinds_have_manifests(tmp_path: Path) -> None:
+    file = _write(tmp_path, {})
+    for kind in SubjectType:
+        taken = osguard("manifest", "access", file, "--kind", kind).returncode == 0
+        assert taken == (kind in KINDS)
 
 
 def test_no_arguments_show_help_and_an_unknown_command_exits_with_64() -> None:

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
+import socket
 
 import pytest
 
 from democrai_osguard import Rule, Subject
-from democrai_osguard.enforcement.egress import NotConfined, confine_this_process, policy_of
+from democrai_osguard.enforcement.egress import (
+    NotConfined,
+    confine_this_process,
+    open_sockets,
+    policy_of,
+)
+from democrai_osguard.settings import OsSettings
 
 
 @pytest.mark.parametrize(
@@ -49,3 +58,19 @@ def test_without_its_store_no_process_is_confined_and_none_is_left() -> None:
         confine_this_process([], Subject.parse("core:core"), approvals="sqlite://nowhere")
     with pytest.raises(ChildProcessError):
         os.waitpid(-1, os.WNOHANG)
+
+
+def test_sockets_that_are_open_are_told_apart_from_those_of_this_host() -> None:
+    with contextlib.ExitStack() as kept:
+        listener = kept.enter_context(socket.create_server(("127.0.0.1", 0)))
+        place = "{}:{}".format(*listener.getsockname())
+        kept.enter_context(socket.create_connection(listener.getsockname()))
+        for each in socket.socketpair():
+            kept.enter_context(each)
+        told = open_sockets()
+        assert {f"at {place}", f"connected to {place}"} <= set(told)
+        assert listener.fileno() >= 0  # still open: looking at them closes none
+        with pytest.raises(NotConfined, match=re.escape(f"connected to {place}")):
+            confine_this_process(
+                [], Subject.parse("core:core"), settings=OsSettings(require="full")
+            )

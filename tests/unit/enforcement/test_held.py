@@ -103,6 +103,28 @@ def test_what_nobody_waits_for_is_taken_back(desk: HeldDesk, service: ApprovalSe
     assert service.list_requests() == []
 
 
+def test_what_belongs_to_the_guard_itself_is_never_asked(
+    service: ApprovalService, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DEMOCRAI_STATE_DIR", str(tmp_path / "state"))
+    desk = HeldDesk(service, Subject(SubjectType.MODULE, "notes"), Origin(), timeout=60)
+    for number, name in enumerate(("keys/resume.keys", "approvals/approvals.sqlite3", "audit")):
+        desk.take(question(number, f"{tmp_path}/state/{name}"))
+        assert desk.answers() == [(number, NO)]
+    assert service.list_requests(pending=False) == []
+    desk.take(question(9, f"{tmp_path}/other"))  # as one beside it is
+    assert desk.answers() == []
+    assert len(service.list_requests()) == 1
+
+
+def test_the_chain_is_shown(service: ApprovalService) -> None:
+    chain = (Subject(SubjectType.MODULE, "notes"), Subject(SubjectType.TOOL, "reader"))
+    desk = HeldDesk(service, chain[1], Origin(), timeout=60, chain=chain)
+    desk.take(question(1))
+    desk.answers()
+    assert [request.chain for request in service.list_requests()] == [chain]
+
+
 def test_what_cannot_be_asked_is_a_no(desk: HeldDesk) -> None:
     desk.take({**question(1), "operation": "write"})
     desk.take({**question(2), "target": "/a/../b"})

@@ -7,8 +7,10 @@ import socket
 from typing import TYPE_CHECKING
 
 import pytest
+from click.testing import CliRunner
 from command_line import osguard
 
+from democrai_osguard.cli.helper import helper
 from democrai_osguard.enforcement import host
 from democrai_osguard.enforcement.cgroups import CgroupLayout, cgroup_layout
 from democrai_osguard.enforcement.host import iptables_backend
@@ -65,18 +67,34 @@ def test_status_tells_every_fact_in_words_and_in_json() -> None:
     for start in ("Linux ", "Landlock: ", "seccomp: ", "cgroups: ", "iptables: ", "helper: "):
         assert any(line.startswith(start) for line in words.stdout.splitlines())
     facts = json.loads(osguard("status", "--json").stdout)
-    assert set(facts) == {"system", "landlock", "seccomp", "cgroup", "iptables", "helper"}
+    names = {"system", "landlock", "seccomp", "cgroup", "iptables", "helper", "running"}
+    assert set(facts) == names
 
 
-def test_status_says_whether_the_helper_answers(tmp_path: Path) -> None:
+def test_status_says_that_there_is_no_helper(tmp_path: Path) -> None:
     path = str(tmp_path / "helper.sock")
     closed = osguard("status", "--json", DEMOCRAI_OS_HELPER_SOCKET=path)
+    assert json.loads(closed.stdout)["helper"] == {"socket": path, "reachable": False}
+
+
+def test_a_socket_where_nobody_answers_is_not_a_helper_that_can_be_reached(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A service manager takes connections for a helper that does not run."""
+    path = str(tmp_path / "helper.sock")
+    monkeypatch.setattr(host, "HELPER_PATIENCE", 0.1)
+    monkeypatch.setattr("democrai_osguard.cli.helper.HELPER_PATIENCE", 0.1)
+    monkeypatch.setenv("DEMOCRAI_OS_HELPER_SOCKET", path)
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(path)
         listener.listen()
-        opened = osguard("status", "--json", DEMOCRAI_OS_HELPER_SOCKET=path)
-    assert json.loads(closed.stdout)["helper"] == {"socket": path, "reachable": False}
-    assert json.loads(opened.stdout)["helper"] == {"socket": path, "reachable": True}
+        (fact,) = (fact for fact in host.host_facts() if fact.name == "helper")
+        told = CliRunner().invoke(helper, ["status"], standalone_mode=False)
+    assert fact.value == {"socket": path, "reachable": False}
+    line = f"the socket is there at {path}, and nobody answers"
+    assert fact.words == f"helper: {line} (no answer in time)"
+    assert f"T{line[1:]}: no answer in time" in told.output
+    assert told.return_value == 125
 
 
 def test_a_kernel_that_cannot_be_asked_is_one_clear_error(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import shutil
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from democrai_osguard_helper.cgroups import Box, Tree
 from democrai_osguard_helper.layers import Attempt, LayerFailed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from democrai_osguard_helper.endpoints import Endpoint
     from democrai_osguard_helper.layers import Policy
@@ -20,6 +20,7 @@ class FakeLayer:
     """A layer that holds what it was told, unless the test breaks it."""
 
     refusal = frozenset({1})
+    adoptions: ClassVar[list[str]] = []  # of all layers, in their order
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -38,6 +39,7 @@ class FakeLayer:
 
     def adopt(self, policies: Sequence[Policy]) -> None:
         self._work()
+        self.adoptions.append(self.name)
         self.lost.clear()
         self.open = {box.name: tuple(endpoints) for box, endpoints in policies}
 
@@ -51,9 +53,10 @@ class FakeLayer:
             raise LayerFailed(f"{self.name}: could not look")
         return frozenset({box.name for box in boxes} & self.open.keys() - self.lost)
 
-    def attempts(self, boxes: Iterable[Box]) -> Mapping[str, tuple[Attempt, ...]]:
-        tried, self.tried = self.tried, {}
-        return {box.name: tried[box.name] for box in boxes if box.name in tried}
+    def attempts(self, boxes: Iterable[Box]) -> Iterator[tuple[str, tuple[Attempt, ...]]]:
+        for box in boxes:
+            if box.name in self.tried:
+                yield box.name, self.tried.pop(box.name)
 
     def drop(self, boxes: Sequence[Box]) -> None:
         for box in boxes:

@@ -13,12 +13,13 @@ from unit.helper.machine import Machine
 
 from democrai_osguard_helper import bpf_layer, bpf_programs
 from democrai_osguard_helper.bpf_assembly import Assembly
-from democrai_osguard_helper.bpf_hooks import HOOKS
+from democrai_osguard_helper.bpf_hooks import HOOKS, Hook
 from democrai_osguard_helper.bpf_keys import Maps
+from democrai_osguard_helper.bpf_templates import program_for
 from democrai_osguard_helper.endpoints import Endpoint, Network
 from democrai_osguard_helper.records import Cover
 
-MAPS = Maps(allowed=1, denied=2, listeners=3, flows=4)
+MAPS = Maps(allowed=1, denied=2, listeners=3, flows=4, home=5)
 _NUMBERS = {"tcp": 6, "udp": 17}
 # Few addresses and ports, so that policies and attempts meet.
 _v4 = st.sampled_from(["10.0.0.1", "10.0.0.2", "10.1.0.1", "127.0.0.1", "203.0.113.7"])
@@ -44,7 +45,7 @@ _policies = st.lists(_endpoints(), max_size=4)
 
 def _machine(policy: list[Endpoint], context: bytes, packet: bytes = b"") -> Machine:
     maps: dict[int, dict[bytes, int]] = {1: dict.fromkeys(bpf_layer.keys(policy), 1)}
-    return Machine(context, {**maps, 2: {}, 3: {}, 4: {}}, trie=1, packet=packet)
+    return Machine(context, {**maps, 2: {}, 3: {}, 4: {}, 5: {}}, trie=1, packet=packet)
 
 
 def _address_context(packed: bytes, port: int, protocol: int) -> bytes:
@@ -147,3 +148,9 @@ def test_a_label_stands_once() -> None:
     program.label("x")
     with pytest.raises(ValueError, match="twice"):
         program.label("x")
+
+
+@pytest.mark.parametrize("hook", HOOKS, ids=lambda hook: hook.name)
+def test_a_template_gives_the_program_that_building_it_gives(hook: Hook) -> None:
+    for maps in (MAPS, Maps(allowed=900, denied=70_000, listeners=5, flows=0, home=6)):
+        assert program_for(hook.build, maps) == hook.build(maps)

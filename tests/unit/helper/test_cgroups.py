@@ -32,6 +32,9 @@ def test_a_host_with_v1_only_says_so(text: str) -> None:
         ("2:cpu:/democrai-osguard-main/x\n0::/user.slice\n", False),
         ("0::/democrai-osguard-main/0123456789ab\n", True),
         ("0::/democrai-osguard-other/0123456789ab/below\n", True),
+        ("0::/docker/0/democrai-osguard-main/0123456789ab/below\n", True),
+        ("0::/system.slice/democrai-osguard-helper.service\n", False),
+        ("0::/system.slice/democrai-osguard-demo/service\n", False),
         ("1:cpu:/\n", True),  # nobody can say: closed
         ("", True),
     ],

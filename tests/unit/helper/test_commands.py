@@ -13,6 +13,7 @@ from democrai_osguard_helper.layers import LayerFailed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 ECHO = ("cat",)
 
@@ -70,3 +71,14 @@ def test_a_failure_of_the_one_that_waited_is_told(monkeypatch: pytest.MonkeyPatc
     with pytest.raises(LayerFailed, match="not installed"):
         made.run((("no-such-program",), ""))
     made.close()
+
+
+def test_a_program_that_cannot_be_started_is_a_failure_and_ends_the_others(
+    runner: Commands, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = tmp_path / "broken"
+    broken.write_bytes(b"no program")
+    broken.chmod(0o755)
+    monkeypatch.setattr(commands, "_PLACES", (*commands._PLACES, str(tmp_path)))  # noqa: SLF001
+    with pytest.raises(LayerFailed, match="broken: Exec format error"):
+        runner.run((ECHO, "one"), (("broken",), "two"))

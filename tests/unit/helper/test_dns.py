@@ -1,9 +1,11 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import socket
 import struct
 import threading
+import time
 
 import pytest
 from hypothesis import given
@@ -12,6 +14,7 @@ from hypothesis import strategies as st
 from democrai_osguard_helper import dns, resolver
 from democrai_osguard_helper.endpoints import parse_network
 from democrai_osguard_helper.fields import ProtocolViolation
+from democrai_osguard_helper.names import inside
 from democrai_osguard_helper.resolving import parse_answer
 
 ADDRESS = parse_network("93.184.216.34")
@@ -113,3 +116,65 @@ def test_a_forged_answer_does_not_hide_the_true_one() -> None:
         "error": "",
         "addresses": [["93.184.216.34", 9], ["::", 9]],
     }
+
+
+def test_more_records_than_are_read_are_said() -> None:
+    records = [_record(OWN, dns.A, 9, bytes([192, 0, number >> 8, number & 255]))
+               for number in range(1000)]  # fmt: skip
+    response = dns.parse(_reply(QUESTION, *records), 7, "a.example.com", dns.A)
+    assert (len(response.addresses), response.error) == (256, "1000 records, of which 256 are read")
+
+
+def test_names_that_go_on_and_on_are_refused_at_once() -> None:
+    # One label after the other through the whole message, and then from its start again.
+    start = len(QUESTION)
+    labels = b"\x01a" * 8000 + bytes([0xC0 | start >> 8, start & 255])
+    begun = time.process_time()
+    with pytest.raises(dns.BadAnswer, match="too long"):
+        dns.parse(_reply(QUESTION, labels), 7, "a.example.com", dns.A)
+    assert time.process_time() - begun < 1
+
+
+def test_a_circle_of_aliases_ends() -> None:
+    circle = [_record(OWN, dns.CNAME, 1, ALIAS), _record(ALIAS, dns.CNAME, 1, OWN)] * 100
+    response = dns.parse(_reply(QUESTION, *circle), 7, "a.example.com", dns.A)
+    assert response == dns.Response((), "", truncated=False)
+
+
+def test_a_mapped_address_is_the_address_that_the_kernel_dials() -> None:
+    question = dns.question(7, "a.example.com", dns.AAAA)
+    mapped = bytes(10) + b"\xff\xff" + bytes([10, 0, 0, 1])
+    data = _reply(question, _record(OWN, dns.AAAA, 9, mapped))
+    ((address, _),) = dns.parse(data, 7, "a.example.com", dns.AAAA).addresses
+    line = {"name": "a.example.com", "error": "", "addresses": [[str(address), 9]], "resolvers": []}
+    answer, _ = parse_answer(json.dumps(line).encode())
+    assert answer.addresses == ((parse_network("10.0.0.1"), 9.0),)
+    assert inside(answer.addresses[0][0]) == "private"
+
+
+def test_a_server_that_sends_a_byte_now_and_then_is_given_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(resolver, "TRY_SECONDS", 0.5)
+    server, ended = socket.create_server(("127.0.0.1", 0)), threading.Event()
+
+    def drip() -> None:
+        client, _ = server.accept()
+        with client, contextlib.suppress(OSError):
+            client.sendall(b"\xff\xff")
+            while not ended.wait(0.05):
+                client.sendall(b"x")
+
+    thread = threading.Thread(target=drip)
+    thread.start()
+    try:
+        begun = time.monotonic()
+        with pytest.raises(TimeoutError):
+            resolver._over_tcp(  # noqa: SLF001 - the way that is taken for long answers
+                QUESTION, parse_network("127.0.0.1"), server.getsockname()[1]
+            )
+        assert time.monotonic() - begun < 30
+    finally:
+        ended.set()
+        thread.join()
+        server.close()

@@ -117,3 +117,17 @@ def test_unknown_content_is_replaced_in_one_step() -> None:
     assert [line.split()[0] for line in text.splitlines()] == (
         ["create", "flush", "add", "swap", "destroy"]
     )
+
+
+def test_members_that_we_did_not_write_make_a_set_unknown() -> None:
+    text = (
+        "create a hash:net family inet hashsize 64\nadd a 10.0.0.0/8\nadd a 192.0.2.1\n"
+        "create b hash:net,port\nadd b 10.0.0.1,tcp:80\nadd b 10.0.0.2,sctp:80\n"
+        "create c hash:net\nadd c 10.0.0.0/8 nomatch\nadd c 10.0.0.1\n"
+        "create d hash:net\n"
+    )
+    contents = plan.Contents(text)
+    assert contents.of("a") == frozenset({"10.0.0.0/8", "192.0.2.1"})
+    assert (contents.of("b"), contents.of("c")) == (None, None)
+    assert (contents.of("d"), contents.has("d")) == (frozenset(), True)
+    assert (contents.of("e"), contents.has("e")) == (frozenset(), False)

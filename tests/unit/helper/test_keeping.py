@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from unit.helper.fakes import FakeLayer, FakePeer, FakeProbe, FakeTree, empty, written
 
+from democrai_osguard_helper import crowd
 from democrai_osguard_helper.endpoints import Endpoint, parse_network
 from democrai_osguard_helper.journal import Journal
 from democrai_osguard_helper.keeper import Keeper, Refusal, uncovered
@@ -17,7 +20,12 @@ from democrai_osguard_helper.layers import Attempt
 from democrai_osguard_helper.protocol import Confine, Denial, Notice, Subject
 from democrai_osguard_helper.records import Cover
 from democrai_osguard_helper.sockets import Open
-from democrai_osguard_helper.upkeep import MAX_FAILED_REPAIRS, Upkeep
+from democrai_osguard_helper.upkeep import (
+    MAX_FAILED_REPAIRS,
+    MAX_REPORTED,
+    Upkeep,
+    pause_after,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -155,6 +163,15 @@ def test_a_restart_adopts_collects_and_ends_what_is_not_known(world: World) -> N
     assert world.codes() == ["stranger"]
 
 
+def test_a_restart_adopts_programs_before_the_firewall_that_leaves_loopback_to_them(
+    world: World,
+) -> None:
+    world.layers = [FakeLayer("firewall"), FakeLayer("bpf")]
+    FakeLayer.adoptions.clear()
+    world.restart()
+    assert FakeLayer.adoptions == ["bpf", "firewall"]
+
+
 def written_or_gone(world: World, name: str) -> str:
     box = world.tree.box(name)
     return written(box, "kill") if box.exists() else "gone"
@@ -169,6 +186,65 @@ def test_a_folder_made_again_is_not_the_recorded_one(world: World) -> None:
     world.restart()
     assert world.keeper.records == {}
     assert dict(world.journal.load()) == {}
+
+
+def test_a_folder_made_again_is_noticed_while_the_daemon_runs(world: World) -> None:
+    box = world.keeper.box(world.confine())
+    stays = world.confine()
+    empty(box)
+    world.upkeep.collect()
+    again = world.tree.box(box.name)
+    shutil.copytree(world.keeper.box(stays).path, again.path)
+    world.upkeep.tick()
+    assert not again.exists()
+    assert world.codes() == ["stranger"]
+    assert list(world.keeper.records) == [stays.name]
+
+
+def test_a_recorded_box_that_was_made_again_is_ended_and_collected(world: World) -> None:
+    record, stays = world.confine(), world.confine()
+    box = world.keeper.box(record)
+    shutil.move(box.path, world.folder / "old")
+    shutil.copytree(world.keeper.box(stays).path, box.path)
+    world.upkeep.tick()
+    world.upkeep.collect()
+    assert not box.exists()
+    assert world.codes() == ["stranger"]
+    assert list(world.keeper.records) == [stays.name]
+
+
+@pytest.mark.parametrize("made_again", [True, False])
+def test_a_waiting_box_that_somebody_removed_is_forgotten(
+    world: World, *, made_again: bool
+) -> None:
+    record = world.confine()
+    world.keeper.boxes.refill()
+    (waiting,) = world.keeper.boxes.stock()
+    shutil.move(waiting.path, world.folder / "old")
+    if made_again:
+        shutil.copytree(world.folder / "old", waiting.path)
+    world.upkeep.tick()
+    assert world.codes() == (["stranger"] if made_again else [])
+    assert written(world.keeper.box(record), "freeze") == "0"
+    assert world.keeper.boxes.stock() == ()
+    assert all(waiting.name not in layer.open for layer in world.layers)
+    assert world.confine().name != waiting.name
+
+
+def test_a_policy_that_was_taken_is_read_again_and_one_that_is_too_long_is_not_taken(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    many = tuple(Endpoint(parse_network(f"10.0.{n // 256}.{n % 256}")) for n in range(16_385))
+    record = world.confine()
+    world.keeper.change(record, ONE, (), many)
+    world.restart()
+    assert world.keeper.records[record.name].addresses == many
+    assert world.codes() == []
+    monkeypatch.setattr("democrai_osguard_helper.keeper.MAX_POLICY", 16_385)
+    with pytest.raises(Refusal) as caught:
+        world.keeper.change(world.keeper.records[record.name], TWO, (), many)
+    assert caught.value.code == "too_many_endpoints"
+    assert world.keeper.records[record.name].endpoints == ONE
 
 
 def test_drift_is_repaired_and_reported(world: World) -> None:
@@ -234,10 +310,18 @@ def test_a_refused_attempt_becomes_an_event_of_its_owner(world: World) -> None:
         (
             1000,
             Denial(
-                *(record.name, record.subject, "s1", "192.0.2.9", 80, "tcp"), "a.example.com", 3
+                *(record.name, 1000, record.subject, "s1", "192.0.2.9", 80, "tcp"),
+                *("a.example.com", 3),
             ),
         )
     ]
+
+
+@pytest.mark.parametrize(
+    ("spent", "pause"), [(0.001, 1.0), (0.5, 10.0), (10.0, 30.0), (100.0, 100.0)]
+)
+def test_a_slow_look_is_taken_less_often_but_within_bounds(spent: float, pause: float) -> None:
+    assert pause_after(spent) == pause
 
 
 def _open_socket(local: str, port: int, remote: str, other: int, state: int = 1) -> Open:
@@ -254,3 +338,84 @@ def test_only_connections_that_nothing_covers_are_ended() -> None:
     strange = _open_socket("127.0.0.1", 5003, "127.0.0.1", 5432)
     items = [covered, gone, listener, own, accepted, strange]
     assert uncovered(items, Cover(ONE)) == [gone, strange]
+
+
+def test_sandboxes_together_hold_so_much_and_what_takes_away_is_always_taken(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(crowd, "MAX_ENDPOINTS_PER_USER", 3)
+    monkeypatch.setattr(crowd, "MAX_ENDPOINTS", 4)
+    first, second = world.confine(), world.confine()
+    world.keeper.change(first, TWO, (), ())
+    with pytest.raises(Refusal, match="too many endpoints together") as caught:
+        world.keeper.change(second, TWO, (), ())
+    assert caught.value.code == "too_many_endpoints"
+    assert world.keeper.records[second.name] == second
+    with pytest.raises(Refusal, match="too many endpoints together"):
+        world.confine()
+    world.confine(FakePeer(uid=1001))
+    with pytest.raises(Refusal, match="too many endpoints together"):
+        world.confine(FakePeer(uid=1002))
+    monkeypatch.setattr(crowd, "MAX_ENDPOINTS", 1)
+    world.keeper.change(world.keeper.records[first.name], ONE, (), ())
+    assert world.keeper.records[first.name].endpoints == ONE
+
+
+def test_what_the_daemon_may_hold_fits_into_the_memory_of_its_unit(repo: Path) -> None:
+    unit = (repo / "systemd/democrai-osguard-helper.service").read_text("utf-8")
+    (limit,) = re.findall(r"^MemoryMax=(\d+)M$", unit, re.MULTILINE)
+    # Measured: a thousand bytes in the daemon, two keys in the kernel's trie, and their journal.
+    assert int(limit) * 1024 * 1024 >= crowd.MAX_ENDPOINTS * 1300 * 2
+
+
+def test_a_change_that_is_not_durable_is_taken_back(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = world.confine()
+    sync, left = os.fsync, [2]  # of the change itself, and of the folder that has its new name
+
+    def fails_once(descriptor: int) -> None:
+        left[0] -= 1
+        if left[0] == 0:
+            raise OSError(5, "the disk")
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fails_once)
+    with pytest.raises(Refusal, match="the disk"):
+        world.keeper.change(record, TWO, (), ())
+    assert dict(world.journal.load()) == {record.name: record}
+
+
+def test_a_box_that_is_gone_needs_no_freezing(world: World) -> None:
+    record = world.confine()
+    shutil.rmtree(world.keeper.box(record).path)
+    world.keeper.suspend(record)
+
+
+def test_a_flood_of_one_user_leaves_time_for_others_and_is_told_later(world: World) -> None:
+    flood = tuple(Attempt(f"192.0.2.{number}", 80, "tcp", 1) for number in range(64))
+    noisy = [world.confine() for _ in range(20)]
+    quiet = world.confine(FakePeer(uid=1001))
+    layer = world.layers[0]
+    layer.tried = {each.name: flood for each in noisy} | {quiet.name: flood[:1]}
+    world.upkeep.report()
+    told = Counter(uid for uid, message in world.heard if isinstance(message, Denial))
+    assert told == {1000: MAX_REPORTED, 1001: 1}
+    rounds = 1
+    while layer.tried:
+        world.upkeep.report()
+        rounds += 1
+    assert rounds == 5
+    assert {each.name: world.keeper.refusals[each.name] for each in noisy} == dict.fromkeys(
+        (each.name for each in noisy), 64
+    )
+
+
+def test_what_a_sandbox_was_refused_last_is_told_before_it_is_removed(world: World) -> None:
+    gone = world.confine()
+    world.layers[0].tried = {gone.name: (Attempt("192.0.2.9", 80, "tcp", 1),)}
+    empty(world.keeper.box(gone))
+    world.upkeep.collect()
+    assert world.keeper.records == {}
+    (denial,) = [message for _, message in world.heard if isinstance(message, Denial)]
+    assert (denial.sandbox, denial.address) == (gone.name, "192.0.2.9")

@@ -1,9 +1,24 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from democrai_osguard_helper import names
 from democrai_osguard_helper.endpoints import Endpoint, NameRule, parse_network
-from democrai_osguard_helper.names import ANY_NAME, MAX_TTL, MIN_TTL, Answer, NameBook, inside
+from democrai_osguard_helper.names import (
+    ANY_NAME,
+    MAX_KEPT,
+    MAX_RETRY,
+    MAX_TTL,
+    MIN_TTL,
+    RETRY,
+    Answer,
+    NameBook,
+    inside,
+)
+from democrai_osguard_helper.protocol import Subject
+from democrai_osguard_helper.records import Record
 
 PUBLIC = parse_network("93.184.216.34")
 OTHER = parse_network("93.184.216.35")
@@ -53,9 +68,24 @@ def test_a_name_is_asked_again_in_time(
 ) -> None:
     book.learn(_answer(PUBLIC, ttl=ttl))
     clock.time += wait - 1
-    assert book.due([RULE]) == ()
+    assert book.due([(RULE, None)]) == ()
     clock.time += 1
-    assert book.due([RULE]) == ("a.example.com",)
+    assert book.due([(RULE, None)]) == ("a.example.com",)
+
+
+@pytest.mark.parametrize(("others", "wait"), [((), 20), ((600,), 20), ((7,), 7), ((None,), 20)])
+def test_each_sandbox_says_how_old_its_names_may_get(
+    book: NameBook, clock: Clock, others: tuple[int | None, ...], wait: float
+) -> None:
+    book.learn(_answer(PUBLIC, ttl=10**6))
+    used = [(RULE, refresh) for refresh in (20, *others)]
+    clock.time += wait - 1
+    assert (book.due(used), book.unknown([RULE], 20)) == ((), ())
+    clock.time += 1
+    assert book.due(used) == ("a.example.com",)
+    clock.time += 20 - wait
+    assert book.unknown([RULE], 20) == ("a.example.com",)
+    assert book.unknown([RULE]) == ()  # whoever is content with older ones need not ask
 
 
 def test_an_old_address_stays_for_one_more_round_and_then_goes(
@@ -78,7 +108,78 @@ def test_a_failure_is_reported_and_changes_nothing(book: NameBook, clock: Clock)
     assert not book.learn(Answer(RULE.name, (), "server failure"))
     assert book.addresses([RULE]) == (Endpoint(PUBLIC, 443, "tcp"),)
     assert book.failures([RULE]) == ("a.example.com: server failure",)
-    assert book.due([RULE]) == ()
+    assert book.due([(RULE, None)]) == ()
+
+
+def test_a_family_that_fails_is_reported_and_keeps_what_is_known(
+    book: NameBook, clock: Clock
+) -> None:
+    six = parse_network("2606:4700::1111")
+    book.learn(_answer(PUBLIC, six))
+    clock.time += 10_000
+    book.learn(Answer(RULE.name, ((OTHER, 30),), "IPv6 addresses: server failure"))
+    assert {each.network for each in book.addresses([RULE])} == {OTHER, six}
+    assert book.failures([RULE]) == ("a.example.com: IPv6 addresses: server failure",)
+    assert book.unknown([RULE]) == ()  # whoever starts now need not wait for it
+    clock.time += RETRY
+    assert book.due([(RULE, None)]) == ("a.example.com",)
+    clock.time += 10_000
+    book.learn(_answer(OTHER))
+    assert {each.network for each in book.addresses([RULE])} == {OTHER}
+    assert book.failures([RULE]) == ()
+
+
+def test_a_name_that_goes_on_failing_is_asked_for_less_and_less(
+    book: NameBook, clock: Clock
+) -> None:
+    for pause in (RETRY, 2 * RETRY, 4 * RETRY, MAX_RETRY, MAX_RETRY):
+        book.learn(Answer(RULE.name, (), "server failure"))
+        clock.time += pause - 1
+        assert book.due([(RULE, None)]) == ()
+        clock.time += 1
+        assert book.due([(RULE, None)]) == (RULE.name,)
+    book.learn(_answer(PUBLIC))
+    book.learn(Answer(RULE.name, (), "server failure"))
+    clock.time += RETRY
+    assert book.due([(RULE, None)]) == (RULE.name,)
+
+
+SECOND = NameRule("b.example.com", 8443, "tcp")
+SERVER = parse_network("192.0.2.53")
+OLD = (Endpoint(PUBLIC, 443, "tcp"), Endpoint(OTHER, 8443, "tcp"), Endpoint(SERVER, 53))
+
+
+def _record(*names: NameRule) -> Record:
+    who = ("0123456789ab", 1, 0, Subject("module", "x"), None)
+    return Record(*who, (), names, OLD, since=1)
+
+
+def test_after_a_restart_what_names_opened_stays_until_they_are_answered(book: NameBook) -> None:
+    rules, record = (RULE, SECOND), _record(RULE, SECOND)
+    assert set(book.standing(record, rules, ())) == set(OLD)
+    book.resolvers = (parse_network("192.0.2.54"),)
+    book.learn(Answer(RULE.name, (), "server failure"))
+    book.learn(Answer(SECOND.name, ((PRIVATE, 30.0), (PUBLIC, 30.0))))
+    assert set(book.standing(record, rules, ())) == {
+        OLD[0], Endpoint(PUBLIC, 8443, "tcp"), Endpoint(parse_network("192.0.2.54"), 53),
+    }  # fmt: skip
+
+
+def test_what_a_name_opened_goes_with_its_rule(book: NameBook) -> None:
+    record = _record(RULE, SECOND)
+    assert set(book.standing(record, (SECOND,), ())) == set(OLD[1:])
+    assert book.standing(record, (), ()) == ()
+    same = NameRule("c.example.com", 443, "tcp")
+    assert OLD[0] not in book.standing(_record(RULE, same), (same,), ())
+    assert OLD[0] not in book.standing(_record(SECOND), (RULE, SECOND), ())  # never its own
+
+
+def test_an_inner_address_stays_only_while_a_rule_names_it(book: NameBook) -> None:
+    inner = Endpoint(PRIVATE, 443, "tcp")
+    record = replace(_record(RULE), addresses=(inner,))
+    beside = (Endpoint(parse_network("10.0.0.0/8"), 22),)
+    assert book.standing(record, (RULE,), beside) == (inner,)
+    assert book.standing(record, (RULE,), ()) == ()
 
 
 def test_a_name_nobody_uses_is_forgotten(book: NameBook) -> None:
@@ -115,6 +216,35 @@ def test_a_name_turns_to_an_inner_address_only_where_its_rule_names_the_range(
     assert book.failures([named]) == ()
 
 
+@pytest.mark.parametrize(
+    ("beside", "opens"),
+    [
+        ("10.0.0.0/8", True), ("10.0.0.1", True), ("10.0.0.0/24", True),
+        ("10.1.0.0/16", False), ("192.168.0.0/16", False), ("0.0.0.0/0", False),
+        ("8.0.0.0/6", False),
+    ],
+)  # fmt: skip
+def test_a_name_turns_to_an_inner_address_where_another_rule_names_the_range(
+    book: NameBook, beside: str, opens: bool
+) -> None:
+    book.learn(_answer(PUBLIC, PRIVATE))
+    other = (Endpoint(parse_network(beside), 22),)
+    opened = Endpoint(PRIVATE, 443, "tcp") in book.addresses([RULE], other)  # on the name's port
+    assert opened is opens
+    assert book.failures([RULE], other) == (
+        () if opens else ("a.example.com: 10.0.0.1 is private",)
+    )
+
+
+def test_a_wildcard_keeps_the_name_servers_up_to_date(book: NameBook, clock: Clock) -> None:
+    rule = NameRule("*.example.com", 443)
+    assert book.due([(rule, None)]) == (ANY_NAME,)
+    book.learn(Answer(ANY_NAME, ((parse_network("127.0.0.1"), 60.0),)))
+    assert book.due([(rule, None)]) == ()
+    clock.time += 60
+    assert book.due([(rule, None)]) == (ANY_NAME,)
+
+
 def test_a_wildcard_opens_name_servers_only_and_says_so(book: NameBook) -> None:
     rule = NameRule("*.example.com", 443)
     assert (book.unknown([rule]), book.addresses([rule])) == ((ANY_NAME,), ())
@@ -123,3 +253,31 @@ def test_a_wildcard_opens_name_servers_only_and_says_so(book: NameBook) -> None:
     assert book.addresses([rule]) == (Endpoint(parse_network("192.0.2.53"), 53, None),)
     (text,) = book.failures([rule])
     assert text.startswith("*.example.com: opens resolvers only")
+
+
+def test_answers_that_change_all_the_time_open_a_bounded_number(
+    book: NameBook, clock: Clock
+) -> None:
+    for turn in range(40):
+        networks = [parse_network(f"93.{turn}.{number}.1") for number in range(100)]
+        book.learn(_answer(*networks, ttl=10**6))
+        clock.time += MIN_TTL
+    opened = {endpoint.network for endpoint in book.addresses([RULE])}
+    assert len(opened) == MAX_KEPT
+    assert set(networks) <= opened  # the newest
+
+
+def test_all_names_together_stand_for_a_bounded_number(
+    book: NameBook, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(names, "MAX_KNOWN", MAX_KEPT + 1)
+    book.learn(_answer(PUBLIC, OTHER))
+    late = NameRule("b.example.com")
+    book.learn(Answer(late.name, ((PUBLIC, 30.0),)))
+    assert book.failures([late]) == ("b.example.com: too many addresses are known already",)
+    book.learn(_answer(PUBLIC, OTHER, PRIVATE))  # what is there already is kept up to date
+    assert len(book.addresses([RULE])) == 2
+    clock.time += 1000
+    book.due([(late, None)])  # nobody uses the first one any more
+    book.learn(Answer(late.name, ((PUBLIC, 30.0),)))
+    assert book.addresses([late]) == (Endpoint(PUBLIC, None, None),)

@@ -2,11 +2,15 @@ from __future__ import annotations
 
 import os
 import socket
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from democrai_osguard_helper import notify
 from democrai_osguard_helper.peers import Peer, PeerRefused, identify
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 def test_a_peer_is_known_from_its_socket() -> None:
@@ -61,3 +65,20 @@ def test_the_manager_hears_what_it_is_told() -> None:
     notify.Manager(f"@{name}").tell("READY=1")
     with ear:
         assert ear.recv(100) == b"READY=1"
+
+
+@pytest.mark.parametrize("wrong", ["a file", "tcp", "not listening"])
+def test_another_kind_of_socket_of_the_manager_is_refused_at_the_start(
+    wrong: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: dict[str, Callable[[], Any]] = {
+        "a file": lambda: open(os.devnull, "rb"),  # noqa: SIM115 - entered below
+        "tcp": lambda: socket.create_server(("127.0.0.1", 0)),
+        "not listening": lambda: socket.socket(socket.AF_UNIX),
+    }
+    with made[wrong]() as handed:
+        monkeypatch.setattr(notify, "FIRST_DESCRIPTOR", os.dup(handed.fileno()))
+    with pytest.raises(OSError):  # noqa: PT011 - which one depends on what it is
+        notify.Manager(sockets=1).listener()
+    if wrong == "a file":
+        os.close(notify.FIRST_DESCRIPTOR)

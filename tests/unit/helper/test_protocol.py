@@ -109,7 +109,7 @@ def test_an_unknown_field_is_a_violation(
 def test_a_reply_is_no_request_and_the_other_way_round() -> None:
     with pytest.raises(ProtocolViolation):
         protocol.parse_reply(protocol.dump(List()))
-    denial = Denial("0" * 12, Subject("tool", "x"), None, "192.0.2.1", 1, "tcp", None, 1)
+    denial = Denial("0" * 12, 7, Subject("tool", "x"), None, "192.0.2.1", 1, "tcp", None, 1)
     assert protocol.parse_reply(protocol.dump(denial)) == denial
     with pytest.raises(ProtocolViolation):
         protocol.parse_request(protocol.dump(denial))
@@ -122,14 +122,31 @@ def test_a_reply_is_no_request_and_the_other_way_round() -> None:
         ({"endpoints": {}}, "update.endpoints"),
         ({"names": [{"name": "A", "port": 1, "protocol": None, "within": []}]}, "update.names[0]"),
         ({"sandbox": "ABC"}, "update.sandbox"),
+        ({"follows": "two words"}, "update.follows"),
         ({"extra": 1}, "update: missing or unknown field 'extra'"),
     ],
 )
 def test_a_violation_names_its_place(change: dict[str, object], place: str) -> None:
-    document = {"call": "update", "sandbox": "0" * 12, "endpoints": [], "names": [], **change}
+    whole: dict[str, object] = {"sandbox": "0" * 12, "endpoints": [], "names": [], "follows": None}
+    document = {"call": "update", **whole, **change}
     with pytest.raises(ProtocolViolation, match=r".") as caught:
         protocol.parse_request(json.dumps(document).encode())
     assert str(caught.value).startswith(place)
+
+
+@pytest.mark.parametrize("seconds", [4, 3601, 60.0, True, "60", -1])
+def test_an_age_of_names_has_bounds(seconds: object) -> None:
+    subject = {"type": "tool", "name": "x"}
+    whole: dict[str, object] = {"subject": subject, "session": None, "require": "full"}
+    whole |= {"call": "confine", "endpoints": [], "names": []}
+    for fine in (None, 5, 3600):
+        document = {**whole, "refresh": fine}
+        found = protocol.parse_request(json.dumps(document).encode())
+        assert isinstance(found, Confine)
+        assert found.refresh == fine
+    document = {**whole, "refresh": seconds}
+    with pytest.raises(ProtocolViolation, match="refresh: expected 5 to 3600 seconds"):
+        protocol.parse_request(json.dumps(document).encode())
 
 
 def test_the_most_endpoints_fit_into_a_frame_and_one_more_is_refused() -> None:

@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
 import socket
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from democrai_osguard_helper import desk, protocol, server
+from democrai_osguard_helper import crowd, desk, protocol, server
+from democrai_osguard_helper.client import Client, HelperRefused
 from democrai_osguard_helper.desk import CALLS
 from democrai_osguard_helper.loop import Loop
-from democrai_osguard_helper.protocol import Events, List, Listed, Listening, Notice, Status
+from democrai_osguard_helper.protocol import (
+    Events,
+    List,
+    Listed,
+    Listening,
+    Listing,
+    Notice,
+    Status,
+    Subject,
+)
 from democrai_osguard_helper.server import Server
 
 if TYPE_CHECKING:
@@ -31,12 +44,13 @@ class FakeDesk:
 
     def __init__(self) -> None:
         self.waiting: list[Callable[[protocol.Reply], None]] = []
+        self.listed = Listed(())
 
     def answer(
         self, _peer: object, request: protocol.Request, answered: Callable[[protocol.Reply], None]
     ) -> None:
         if isinstance(request, List):
-            answered(Listed(()))
+            answered(self.listed)
         elif isinstance(request, Events):
             answered(Listening())
         else:
@@ -145,6 +159,18 @@ def test_events_reach_their_owner_and_wait_for_one(place: Place) -> None:
         assert _reply(talk) == mine
 
 
+def test_a_flood_of_one_user_pushes_out_no_events_of_another(place: Place) -> None:
+    own = os.geteuid()
+    mine = Notice(None, "mine", "x")
+    place.server.publish(own, mine)
+    for _ in range(2 * server.MAX_BACKLOG):
+        place.server.publish(own + 1, Notice(None, "flood", "x"))
+    for uid in range(own + 2, own + server.MAX_UNHEARD):
+        place.server.publish(uid, Notice(None, "another", "x"))
+    with place.client(protocol.frame(Events())) as talk:
+        assert (_reply(talk), _reply(talk)) == (Listening(), mine)
+
+
 def test_a_listener_that_does_not_read_loses_events_and_is_told(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -176,7 +202,8 @@ def test_a_listener_has_nothing_more_to_say(place: Place) -> None:
 
 
 def test_too_many_clients_are_turned_away(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "MAX_CLIENTS", 2)
+    monkeypatch.setattr(crowd, "MAX_CLIENTS", 2)
+    monkeypatch.setattr(crowd, "ROOM_FOR_ROOT", 0)
     with place.client(), place.client(), place.client() as third:
         reply = _reply(third)
         assert isinstance(reply, protocol.Refused)
@@ -186,10 +213,55 @@ def test_too_many_clients_are_turned_away(place: Place, monkeypatch: pytest.Monk
 def test_clients_together_hold_a_bounded_amount(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(server, "MAX_BUFFERED", 1000)
+    monkeypatch.setattr(crowd, "MAX_BUFFERED", 1000)
+    monkeypatch.setattr(crowd, "SMALL", 100)
     with place.client((2000).to_bytes(4, "big") + bytes(1500)) as talk:
         reply = _reply(talk)
         assert isinstance(reply, protocol.Refused)
+        assert reply.code == "busy"
+
+
+def test_frames_that_never_end_keep_nobody_from_asking(place: Place) -> None:
+    part = protocol.MAX_FRAME.to_bytes(4, "big") + bytes(protocol.MAX_FRAME - 4)
+    with contextlib.ExitStack() as stack:
+        for _ in range(16):
+            talk = stack.enter_context(place.client())
+            talk.settimeout(0)
+            sent = 0
+            with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+                while sent < len(part):
+                    with contextlib.suppress(BlockingIOError):
+                        sent += talk.send(part[sent : sent + 60_000])
+                    place.turn()
+        with place.client(LIST) as asks:
+            assert _reply(asks) == Listed(())
+
+
+def _taken(*wishes: tuple[int, int]) -> Counter[int]:
+    """Let users come one after the other, each for so many connections."""
+    clients = Counter[int]()
+    for uid, wanted in wishes:
+        for _ in range(wanted):
+            clients[uid] += crowd.has_place(uid, clients)
+    return clients
+
+
+def test_users_with_many_connections_leave_places_for_others_and_for_root() -> None:
+    clients = _taken((1, 500), (2, 500), (3, 5), (4, 500), (0, 500))
+    assert clients == {1: 128, 2: 16, 3: 5, 4: 16, 0: 91}
+    crowded = _taken(*((uid, 500) for uid in range(1, 30)), (0, 500))
+    assert crowded[0] == crowd.ROOM_FOR_ROOT
+    assert crowded.total() == crowd.MAX_CLIENTS
+    assert _taken((0, 500)) == {0: crowd.MAX_CLIENTS_PER_USER}
+
+
+def test_what_a_user_leaves_unfinished_is_bounded_for_that_user() -> None:
+    large, most = protocol.MAX_FRAME, crowd.MAX_BUFFERED_PER_USER
+    assert crowd.may_wait(large, 1, {1: most})
+    assert not crowd.may_wait(large, 1, {1: most + 1})
+    assert crowd.may_wait(large, 2, {1: most + 1, 2: large})
+    assert not crowd.may_wait(large, 2, {1: crowd.MAX_BUFFERED, 2: large})
+    assert crowd.may_wait(crowd.SMALL, 2, {1: crowd.MAX_BUFFERED, 2: crowd.SMALL})
 
 
 def test_every_call_is_in_the_table_with_who_and_why() -> None:
@@ -202,3 +274,35 @@ def test_the_readme_gives_the_same_reason_for_each_call(repo: Path) -> None:
     text = (repo / "helper/README.md").read_text()
     rows = dict(re.findall(r"^\| `(\w+)` \| .* \| .* \| (.*) \|$", text, re.MULTILINE))
     assert rows == {request.CALL: row.safe_because for request, row in CALLS.items()}
+
+
+def test_who_is_turned_away_hears_why_whenever_it_asks(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(crowd, "MAX_CLIENTS_PER_USER", 0)
+    with Client(place.path) as client:
+        place.turn()  # the helper has hung up before the client says a word
+        with pytest.raises(HelperRefused) as caught:
+            client.status()
+    assert caught.value.code == "busy"
+
+
+def test_who_asks_and_does_not_read_holds_one_answer_and_gets_all_in_the_end(place: Place) -> None:
+    entry = Listing(
+        "0" * 12, 0, Subject("module", "demo"), "x" * 200, 0, 0, 0, (), (), False, "held", None
+    )
+    place.desk.listed = Listed((entry,) * 2000)
+    answer = len(protocol.frame(place.desk.listed))
+    with place.client(LIST * 500) as talk:
+        for _ in range(20):
+            place.turn()
+        (connection,) = place.server._clients  # noqa: SLF001 - what is kept for the client
+        assert len(connection._outgoing) <= answer  # noqa: SLF001
+        place.desk.listed = Listed(())
+        talk.settimeout(0)
+        got, size = 0, len(protocol.frame(place.desk.listed))
+        while got < answer + 499 * size:
+            place.turn()
+            with contextlib.suppress(BlockingIOError):
+                got += len(talk.recv(1 << 20))
+    assert got == answer + 499 * size

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 import runpy
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from unit.launcher.bpf_machine import run
 
-from democrai_osguard_launcher import bpf, seccomp
-from democrai_osguard_launcher.brokered import HANDLERS
+from democrai_osguard_launcher import bpf, seccomp, stored_programs
+from democrai_osguard_launcher.handlers import HANDLERS
+from democrai_osguard_launcher.looking import LOOK_HANDLERS
+from democrai_osguard_launcher.sights import SIGHTS
 
 ALLOW, KILL = bpf.ALLOW, bpf.KILL_PROCESS
 EPERM, EACCES = (bpf.errno_action(code) for code in (errno.EPERM, errno.EACCES))
@@ -34,7 +37,7 @@ def arguments_verdict(
 
 
 @pytest.mark.parametrize("machine", MACHINES)
-@pytest.mark.parametrize("kind", ["calls", "arguments"])
+@pytest.mark.parametrize("kind", ["calls", "arguments", "waiting"])
 def test_another_architecture_is_killed(machine: str, kind: str) -> None:
     program = programs(machine)[kind]
     other = next(seccomp.ARCHITECTURES[name] for name in MACHINES if name != machine)
@@ -42,7 +45,7 @@ def test_another_architecture_is_killed(machine: str, kind: str) -> None:
         assert run(program, 1, architecture=foreign) == KILL
 
 
-@pytest.mark.parametrize("kind", ["calls", "arguments"])
+@pytest.mark.parametrize("kind", ["calls", "arguments", "waiting"])
 @given(number=st.integers(min_value=0, max_value=0x3FFFFFFF))
 def test_every_x32_number_is_killed(kind: str, number: int) -> None:
     program = programs("x86_64")[kind]
@@ -52,8 +55,9 @@ def test_every_x32_number_is_killed(kind: str, number: int) -> None:
 
 def programs(machine: str) -> dict[str, bytes]:
     return {
-        "calls": seccomp.call_program(machine),
+        "calls": stored_programs.call_program(machine),
         "arguments": seccomp.argument_program(machine, (), truncate_is_seen=True),
+        "waiting": seccomp.broker_program(machine, ("create", "delete", "look", "metadata")),
     }
 
 
@@ -143,6 +147,32 @@ def test_a_socket_opens_as_the_plan_says(
     assert arguments_verdict(machine, "socket", *registers, sockets=names) == expected
 
 
+JOINS = {0: {35, 37, 38, 39, 41, 42, 43, 44, 46, 48}, 41: {20, 27, 42, 43, 44, 46, 48}}
+
+
+@pytest.mark.parametrize("sockets", [("tcp",), ("udp",), ("unix", "tcp", "udp", "netlink route")])
+@given(level=st.sampled_from([0, 1, 6, 17, 41]), upper=st.integers(0, 2**32 - 1))
+def test_no_socket_joins_a_group(sockets: tuple[str, ...], level: int, upper: int) -> None:
+    program = seccomp.argument_program("x86_64", sockets, truncate_is_seen=True)
+    number, architecture = seccomp.NUMBERS["setsockopt"][0], seccomp.ARCHITECTURES["x86_64"]
+    assert number is not None
+    for option in range(80):
+        registers = upper << 32 | level, upper << 32 | option
+        verdict = run(program, number, 0, *registers, architecture=architecture)
+        assert verdict == (EPERM if option in JOINS.get(level, ()) else ALLOW), option
+
+
+def test_where_addresses_are_judged_no_route_leads_past_them() -> None:
+    program = seccomp.argument_program(
+        "aarch64", ("tcp", "udp"), truncate_is_seen=True, brokered=("connect",)
+    )
+    number, architecture = seccomp.NUMBERS["setsockopt"][1], seccomp.ARCHITECTURES["aarch64"]
+    assert number is not None
+    for level, option in ((0, 4), (0, 35), (41, 5), (41, 6), (41, 57), (41, 20)):
+        assert run(program, number, 0, level, option, architecture=architecture) == EPERM
+    assert run(program, number, 0, 0, 1, architecture=architecture) == ALLOW
+
+
 @pytest.mark.parametrize("call", seccomp.METADATA_CALLS)
 def test_metadata_stays_as_it_is(call: str) -> None:
     assert arguments_verdict("x86_64", call) == EPERM
@@ -150,12 +180,23 @@ def test_metadata_stays_as_it_is(call: str) -> None:
 
 @given(flags=st.integers(0, 2**24))
 def test_where_landlock_is_blind_to_it_reading_does_not_empty(flags: int) -> None:
-    empties = flags & 0x200 and flags & 3 in {0, 3}
+    flags = flags & ~3 if flags & 3 == 3 else flags
+    empties = flags & 0x200 and not flags & 3
     for call, place in (("open", 1), ("openat", 2)):
         arguments = [0] * place + [flags]
         assert arguments_verdict("x86_64", call, *arguments) == ALLOW
         verdict = arguments_verdict("x86_64", call, *arguments, truncate=False)
         assert verdict == (EACCES if empties else ALLOW)
+
+
+@given(flags=st.integers(0, 2**24), upper=st.integers(0, 2**32 - 1))
+@example(flags=3, upper=0)
+@example(flags=3 | os.O_PATH, upper=0)
+def test_nothing_is_opened_neither_to_read_nor_to_write(flags: int, upper: int) -> None:
+    for_nothing = flags & 3 == 3 and not flags & os.O_PATH
+    for call, place in (("open", 1), ("openat", 2)):
+        verdict = arguments_verdict("x86_64", call, *[0] * place, upper << 32 | flags)
+        assert verdict == (EACCES if for_nothing else ALLOW)
 
 
 def test_calls_that_no_block_names_pass_the_argument_program() -> None:
@@ -165,17 +206,43 @@ def test_calls_that_no_block_names_pass_the_argument_program() -> None:
         assert run(program, number, architecture=seccomp.ARCHITECTURES["x86_64"]) == ALLOW
 
 
+WAITING = (
+    "create", "delete", "delete folder", "look", "metadata", "connect", "socket paths", "names",
+    seccomp.TRACE, seccomp.HELD,
+)  # fmt: skip
+WAITING_ARGUMENTS = {
+    "open": [0, 0x40, 0o644],
+    "openat": [0, 0, 0x40, 0o644],
+    "arch_prctl": [0x1002],
+}
+
+
 @pytest.mark.parametrize("machine", MACHINES)
 def test_a_brokered_call_waits_and_is_refused_by_no_other_program(machine: str) -> None:
-    kinds = ("create", "delete", "metadata")
+    kinds = ("create", "delete", "look", "metadata", "connect", "names")
     waiting = seccomp.broker_program(machine, kinds)
-    arguments = seccomp.argument_program(machine, (), truncate_is_seen=True, brokered=kinds)
+    arguments = seccomp.argument_program(machine, ("unix",), truncate_is_seen=True, brokered=kinds)
     architecture = seccomp.ARCHITECTURES[machine]
     names = {name: number for number, name in seccomp.brokered_numbers(machine).items()}
     for name in HANDLERS.keys() & names.keys():
-        creating = [0, 0x40, 0x40, 0o644] if name in {"open", "openat"} else []
-        assert run(waiting, names[name], *creating, architecture=architecture) == bpf.NOTIFY, name
-        assert run(arguments, names[name], *creating, architecture=architecture) == ALLOW, name
+        registers = WAITING_ARGUMENTS.get(name, [])
+        assert run(waiting, names[name], *registers, architecture=architecture) == bpf.NOTIFY, name
+        assert run(arguments, names[name], *registers, architecture=architecture) == ALLOW, name
+
+
+@given(machine=st.sampled_from(MACHINES), kind=st.sampled_from(WAITING), flags=REGISTER)
+def test_where_calls_wait_nobody_else_listens(machine: str, kind: str, flags: int) -> None:
+    number = seccomp.NUMBERS["seccomp"][MACHINES.index(machine)]
+    assert number is not None
+    waiting = seccomp.broker_program(machine, (kind,))
+    for asked in (flags & ~8, flags | 8):
+        verdict = run(waiting, number, 1, asked, architecture=seccomp.ARCHITECTURES[machine])
+        assert verdict == (EPERM if asked & 8 else ALLOW)
+
+
+def test_every_call_that_looks_has_an_answer() -> None:
+    assert set(seccomp.LOOKING_CALLS) == LOOK_HANDLERS.keys()
+    assert SIGHTS.keys() == LOOK_HANDLERS.keys() - {"fstat", "fstatfs"}
 
 
 @given(flags=st.integers(0, 2**24))
@@ -184,6 +251,7 @@ def test_only_opening_that_creates_waits(flags: int) -> None:
     expected = bpf.NOTIFY if flags & 0x40 else ALLOW
     for call, place in (("open", 1), ("openat", 2)):
         number = seccomp.NUMBERS[call][0]
+        assert number is not None
         arguments = [0] * place + [flags]
         verdict = run(program, number, *arguments, architecture=seccomp.ARCHITECTURES["x86_64"])
         assert verdict == expected
@@ -194,16 +262,17 @@ def test_only_opening_that_creates_waits(flags: int) -> None:
 def test_no_file_is_made_that_lends_rights(call: str, bits: int, mode: int) -> None:
     places = {"mknod": 1, "creat": 1, "open": 2, "openat": 3, "mknodat": 2}
     place = places[call]
-    arguments = [0] * (place - 1) + [0x40 if "open" in call else 0]
-    assert arguments_verdict("x86_64", call, *arguments, mode) == ALLOW
-    assert arguments_verdict("x86_64", call, *arguments, mode | bits) in {EPERM, EACCES}
+    for flags in (os.O_CREAT, os.O_TMPFILE | os.O_RDWR) if "open" in call else (0,):
+        arguments = [0] * (place - 1) + [flags]
+        assert arguments_verdict("x86_64", call, *arguments, mode) == ALLOW
+        assert arguments_verdict("x86_64", call, *arguments, mode | bits) in {EPERM, EACCES}
 
 
 @pytest.mark.parametrize("machine", MACHINES)
 def test_the_checked_in_program_says_what_the_policy_says(machine: str) -> None:
     pyseccomp = pytest.importorskip("pyseccomp")
     architecture = getattr(pyseccomp.Arch, machine.upper())
-    program = seccomp.call_program(machine)
+    program = stored_programs.call_program(machine)
     expected = {"allow": ALLOW, "refuse": EPERM, "absent": ENOSYS, "kill": KILL}
     known = {}
     for section, action in expected.items():
@@ -220,4 +289,17 @@ def test_the_checked_in_programs_are_what_the_builder_builds(repo: Path) -> None
     pytest.importorskip("pyseccomp")
     builder = runpy.run_path(str(repo / "launcher/build_seccomp.py"))
     for machine in MACHINES:
-        assert builder["build"](machine, policy()) == seccomp.call_program(machine)
+        assert builder["build"](machine, policy()) == stored_programs.call_program(machine)
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+@pytest.mark.parametrize("sockets", stored_programs.PLAIN_ARGUMENTS)
+def test_the_stored_programs_are_those_that_would_be_assembled(
+    machine: str, sockets: tuple[str, ...]
+) -> None:
+    assembled = seccomp.argument_program(machine, sockets, truncate_is_seen=True)
+    assert stored_programs.argument_program(machine, sockets) == assembled
+
+
+def test_there_are_stored_programs_for_every_machine_that_is_known() -> None:
+    assert MACHINES == stored_programs.MACHINES

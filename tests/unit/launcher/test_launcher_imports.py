@@ -21,7 +21,7 @@ NEVER_LOADS = {
     "democrai_osguard_launcher.supervision": HEAVY - {"struct"},
     "democrai_osguard_launcher.plan": HEAVY | {"_ctypes"},
 }
-MOST_MODULES = 28
+MOST_MODULES = 24
 
 
 def loaded_by(module: str) -> set[str]:

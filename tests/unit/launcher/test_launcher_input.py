@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from democrai_osguard.targets import normalize_target
 from democrai_osguard_launcher import access, endpoints, options, program
-from democrai_osguard_launcher.environment import child_environment
+from democrai_osguard_launcher.environment import child_environment, holds_password, looks_secret
 from democrai_osguard_launcher.errors import NotExecutable, NotFound, UsageError
 from democrai_osguard_launcher.record import Record
 from democrai_osguard_launcher.rules import OPERATIONS, Rule, Subject
@@ -127,6 +128,49 @@ def test_a_target_that_could_be_disputed_is_refused(target: str) -> None:
         endpoints.parse(target)
 
 
+NORMAL_TARGETS = {
+    **{
+        each: each for each in ("a.com", "a.com:22", "*.a.com", "192.0.2.0/24", "https://a.com/v1/")
+    },
+    "Example.COM.": "example.com",
+    "127.0.0.1:9": "localhost:9",
+    "127.0.0.1.": "localhost",
+    "127.0.0.0/8": "localhost",
+    "[::1]:80": "localhost:80",
+    "2001:DB8:0::1": "2001:db8::1",
+    "[2001:DB8::1]:0443": "[2001:db8::1]:443",
+    "HTTPS://Example.com:443/v1/../v2/": "https://example.com/v2/",
+    "https://a.com/./": "https://a.com",
+    "http://a.com:443/": "http://a.com:443",
+}
+
+
+@pytest.mark.parametrize("target", NORMAL_TARGETS)
+def test_the_command_is_told_a_target_as_the_guard_spells_it(target: str) -> None:
+    assert endpoints.normal(target) == NORMAL_TARGETS[target]
+    assert normalize_target("network", target) == NORMAL_TARGETS[target]
+    rules = (Rule("network", "connect", target),)
+    told = json.loads(child_environment({}, rules, None)["DEMOCRAI_ACCESS"])
+    assert [each["target"] for each in told] == [NORMAL_TARGETS[target]]
+
+
+_PIECES = st.sampled_from(
+    ["http", "HTTPS", "://", ":", "/", "127.0.0.1", "0x7f", "::1", "::ffff:1.2.3.4", "[", "]", "*.",
+     ".", "..", "%2e", "%2F", "A", "com", "é", "443", "080", "/24", "?", "#", "a=b", "~"]
+)  # fmt: skip
+
+
+@given(target=st.lists(_PIECES, max_size=9).map("".join))
+def test_another_spelling_never_means_another_place(target: str) -> None:
+    try:
+        meant = normalize_target("network", target)
+        spelt = endpoints.normal(target)
+    except ValueError:
+        return
+    assert normalize_target("network", spelt) == meant
+    assert endpoints.normal(spelt) == spelt
+
+
 @given(text=st.text(max_size=30))
 def test_any_text_is_a_target_or_a_value_error(text: str) -> None:
     try:
@@ -146,6 +190,105 @@ def test_identity_is_passed_on_and_the_operators_variables_are_not() -> None:
         "DEMOCRAI_ACCESS": "[]", "DEMOCRAI_NETWORK_SUBJECT": "new",
         "DEMOCRAI_NETWORK_SUBJECT_KIND": "tool", "DEMOCRAI_SESSION_KEY": "k", "PATH": "/bin",
     }  # fmt: skip
+
+
+SECRET_NAMES = [
+    "MYSQL_PWD", "DB_PWD", "dbPwd", "PWD_OF_ROOT", "SECRETKEY", "secretAccessKey", "GH_PAT", "PAT",
+    "MONGODB_URI", "MONGO_URL", "PGPASSFILE", "PGPASSWORD", "SSHPASS", "AWS_SECRET_ACCESS_KEY",
+    "accessKey", "AWS_ACCESSKEY", "apiKey", "APIKey", "my-api-key", "npm_config__auth",
+    "db.password", "GOOGLE_APPLICATION_CREDENTIALS", "AWS_CREDS", "CI_JWT", "MYDB_URL",
+    "SQLALCHEMY_DATABASE_URI", "AZURE_STORAGE_CONNECTION_STRING", "githubToken", "LDAPPASSWD",
+    "GPG_PASSPHRASE", "KEY", "token", "SLACK_WEBHOOK_URL",
+]  # fmt: skip
+PLAIN_NAMES = [
+    "PWD", "OLDPWD", "OLD_PWD", "INIT_PWD", "INIT_CWD", "PATH", "MANPATH", "PYTHONPATH",
+    "LD_LIBRARY_PATH", "PATTERN", "HOME", "LANG", "LC_ALL", "TERM", "COLORTERM", "TZ", "USER",
+    "LOGNAME", "SHELL", "SHLVL", "TMPDIR", "DISPLAY", "WAYLAND_DISPLAY", "XAUTHORITY",
+    "XDG_RUNTIME_DIR", "XDG_SESSION_ID", "EDITOR", "PAGER", "LESS", "LS_COLORS", "GIT_AUTHOR_NAME",
+    "GIT_AUTHOR_EMAIL", "GIT_ASKPASS", "SSH_ASKPASS", "SSH_CONNECTION", "SSH_TTY", "GPG_TTY",
+    "KEYBOARD", "KEYMAP", "MONKEY_PATCH", "COMPASS", "BYPASS_CACHE", "TOKENIZERS_PARALLELISM",
+    "COOKIECUTTER_CONFIG", "PASSIVE_FTP", "SECRETARY", "JAVA_HOME", "NODE_ENV", "VIRTUAL_ENV", "CC",
+    "CFLAGS", "MAKEFLAGS", "CARGO_HOME", "GOPATH", "GOFLAGS", "DEBIAN_FRONTEND", "ProgramFiles",
+    "CommonProgramFiles", "npm_config_cache", "npm_package_name", "OTP_VERSION", "_",
+    "PIP_INDEX_URL", "HTTP_PROXY", "no_proxy", "BASE_URL", "DOCKER_HOST", "HOSTNAME", "PS1", "",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SECRET_NAMES)
+def test_a_name_of_secrets_is_not_passed_on(name: str) -> None:
+    assert looks_secret(name)
+    assert name not in child_environment({name: "v"}, (), None)
+    assert child_environment({name: "v"}, (), None, keep=[name])[name] == "v"
+
+
+@pytest.mark.parametrize("name", PLAIN_NAMES)
+def test_a_name_that_programs_need_is_passed_on(name: str) -> None:
+    assert not looks_secret(name)
+    assert child_environment({name: "v"}, (), None)[name] == "v"
+
+
+SECRET_VALUES = [
+    "postgresql://user:hunter2@db.example.com/app", "redis://:hunter2@localhost:6379/0",
+    "http://user:hunter2@proxy:3128", "https://a.example https://u:hunter2@b.example/",
+    "amqp://user:p%40ss@[::1]:5672", "https://u:p@ss@h/", "Server=db;User=sa;Password=hunter2;",
+    "host=db password=hunter2", "jdbc:mysql://db/app?user=u&password=hunter2",
+]  # fmt: skip
+PLAIN_VALUES = [
+    "", "/usr/bin:/bin", "https://example.com:8443/path", "https://registry:443/@scope/name",
+    "ssh://git@github.com/a/b", "https://user@host/", "https://user:@host/", "a:b@c",
+    "http://proxy:3128", "https://h/?to=a:b@c", "unix:path=/run/user/0/bus", "no password here",
+    "socks5h://localhost:1080,http://a@b",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("value", SECRET_VALUES)
+def test_a_password_in_a_value_is_not_passed_on(value: str) -> None:
+    assert holds_password(value)
+    assert "SERVICE" not in child_environment({"SERVICE": value}, (), None)
+    assert child_environment({"SERVICE": value}, (), None, keep=["SERVICE"])["SERVICE"] == value
+
+
+@pytest.mark.parametrize("value", PLAIN_VALUES)
+def test_a_value_without_a_password_is_passed_on(value: str) -> None:
+    assert not holds_password(value)
+    assert child_environment({"SERVICE": value}, (), None)["SERVICE"] == value
+
+
+@pytest.mark.parametrize("name", options._VALUES)  # noqa: SLF001
+def test_an_option_that_holds_one_value_does_not_stand_twice(name: str) -> None:
+    values = {
+        "--ask-fd": "1", "--ask-timeout": "1", "--phase": "install", "--require": "full",
+        "--subject": "tool:x",
+    }  # fmt: skip
+    word = f"{name}={values.get(name, '/x')}"
+    with pytest.raises(UsageError, match=f"{name} stands twice"):
+        options.parse([word, word, "--", "true"])
+
+
+@pytest.mark.parametrize("number", [0, 1, 2])
+def test_who_is_asked_is_not_behind_what_every_command_has(number: int) -> None:
+    with pytest.raises(UsageError, match=f"--ask-fd: {number} is one that the command gets"):
+        options.parse(["--supervised", f"--ask-fd={number}", "--", "true"])
+
+
+def test_who_is_asked_is_not_behind_what_the_command_keeps() -> None:
+    with open(os.devnull, "rb") as file, open(os.devnull, "rb") as other:
+        asking = ["--supervised", f"--ask-fd={file.fileno()}"]
+        kept = [f"--keep-fd={each.fileno()}" for each in (other, file)]
+        assert options.parse([*asking, kept[0], "--", "true"]).ask_fd == file.fileno()
+        with pytest.raises(UsageError, match="is one that the command gets as well"):
+            options.parse([*asking, *kept, "--", "true"])
+
+
+def test_the_chain_is_passed_on_as_long_as_its_subject_acts() -> None:
+    caller = {
+        "DEMOCRAI_NETWORK_SUBJECT": "reader", "DEMOCRAI_NETWORK_SUBJECT_KIND": "tool",
+        "DEMOCRAI_SUBJECT_CHAIN": '["module:notes", "tool:reader"]',
+    }  # fmt: skip
+    for subject in (None, Subject("tool", "reader")):
+        kept = child_environment(caller, (), subject)
+        assert kept["DEMOCRAI_SUBJECT_CHAIN"] == caller["DEMOCRAI_SUBJECT_CHAIN"]
+    assert "DEMOCRAI_SUBJECT_CHAIN" not in child_environment(caller, (), Subject("tool", "other"))
 
 
 def executable(path: Path, text: str) -> Path:

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from democrai_osguard_launcher import landlock, plan
+from democrai_osguard_launcher import landlock, limits, plan
 from democrai_osguard_launcher.explain import as_document
+from democrai_osguard_launcher.facts import stands_for_itself
 from democrai_osguard_launcher.network_plan import PortRights
 from democrai_osguard_launcher.plan import DIRECTORY, FILE, MISSING, SOCKET, Facts, make_plan
 from democrai_osguard_launcher.rules import OPERATIONS, Rule, beneath, within
@@ -23,9 +24,10 @@ def net(target: str, operation: str = "connect") -> Rule:
     return Rule("network", operation, target)
 
 
-def facts(abi: int = 10, seccomp: bool = True, **kinds: str) -> Facts:
+def facts(abi: int = 10, seccomp: bool = True, broker: bool | None = None, **kinds: str) -> Facts:
     named = {"/srv/" + name: kind for name, kind in kinds.items()}
-    return Facts(abi, seccomp, seccomp, {"/srv/a": DIRECTORY, **named}, {})
+    waits = seccomp if broker is None else broker
+    return Facts(abi, seccomp, waits, {"/srv/a": DIRECTORY, **named}, {})
 
 
 def declared(made: plan.Plan) -> dict[str, set[str]]:
@@ -111,17 +113,27 @@ def test_ports_scopes_and_flags_come_with_their_abi(abi: int) -> None:
     assert (able.network, able.scopes, landlock.entry_flags(abi)) == BEYOND_FILES[abi]
 
 
+@pytest.mark.parametrize(("abi", "flags"), [(6, 0), (7, 0b11), (8, 0b1011), (10, 0b1011)])
+def test_all_threads_at_once_is_known_and_not_used(abi: int, flags: int) -> None:
+    """LANDLOCK_RESTRICT_SELF_TSYNC: it would give threads with fewer rights those of this one."""
+    assert landlock.known_flags(abi) == flags
+    assert not landlock.entry_flags(abi) & landlock.ALL_THREADS
+
+
 def test_what_explain_says_to_machines_keeps_its_shape() -> None:
     rules = [fs("read"), net("192.0.2.1:443")]
     document = as_document(make_plan(rules, facts(abi=7)))
     assert document["format"] == 1
     assert set(document) == {
         "format", "level", "landlock", "seccomp", "broker", "egress", "rules", "missing", "notes",
+        "descriptors", "environment", "limits",
     }  # fmt: skip
-    shapes = {key: document[key] for key in ("landlock", "seccomp")}
+    shapes = {key: document[key] for key in ("landlock", "seccomp", "descriptors", "environment")}
     assert {key: set(value) for key, value in shapes.items()} == {  # type: ignore[call-overload]
         "landlock": {"abi", "paths", "tcp_and_udp_ports"},
         "seccomp": {"available", "sockets"},
+        "descriptors": {"kept", "closed"},
+        "environment": {"passed", "asked_for", "withheld", "set"},
     }
     assert document["egress"] == [{"host": "192.0.2.1", "port": 443}]
     assert document["rules"] == [
@@ -131,8 +143,8 @@ def test_what_explain_says_to_machines_keeps_its_shape() -> None:
         },
         {
             "resource_type": "network", "operation": rules[1].operation,
-            "target": "192.0.2.1:443", "label": "guard only",
-            "held_by": "Landlock holds port 443 for TCP, nothing holds the address",
+            "target": "192.0.2.1:443", "label": "brokered",
+            "held_by": "the broker, by address and port",
         },
     ]  # fmt: skip
 
@@ -164,8 +176,8 @@ def test_no_network_rule_means_no_network_socket() -> None:
 
 
 @pytest.mark.parametrize("target", ["192.0.2.1:443", "https://192.0.2.1/", "[2001:db8::1]:443"])
-def test_ports_are_held_and_addresses_are_not(target: str) -> None:
-    made = make_plan([net(target)], facts(abi=7))
+def test_without_a_broker_ports_are_held_and_addresses_are_not(target: str) -> None:
+    made = make_plan([net(target)], facts(abi=7, broker=False))
     assert made.ports == (PortRights(443, landlock.CONNECT_TCP),)
     assert made.sockets == ("tcp", "netlink route")
     assert made.rules[0].label == plan.GUARD_ONLY
@@ -173,7 +185,7 @@ def test_ports_are_held_and_addresses_are_not(target: str) -> None:
 
 
 def test_a_name_brings_the_resolver() -> None:
-    made = make_plan([net("example.com:443")], facts(abi=10))
+    made = make_plan([net("example.com:443")], facts(abi=10, broker=False))
     assert made.ports == (
         PortRights(53, landlock.CONNECT_TCP),
         PortRights(443, landlock.CONNECT_TCP),
@@ -184,23 +196,60 @@ def test_a_name_brings_the_resolver() -> None:
 
 
 def test_a_rule_for_every_port_leaves_ports_open_and_says_so() -> None:
-    made = make_plan([net("192.0.2.0/24"), net("192.0.2.1:443")], facts(abi=7))
+    made = make_plan([net("192.0.2.0/24"), net("192.0.2.1:443")], facts(abi=7, broker=False))
     assert made.ports == ()
     assert not made.handled.network & landlock.CONNECT_TCP
     assert "nothing holds address or port" in made.missing[0]
 
 
 def test_before_abi_4_nothing_holds_a_network_rule() -> None:
-    made = make_plan([net("192.0.2.1:443")], facts(abi=3))
+    made = make_plan([net("192.0.2.1:443")], facts(abi=3, broker=False))
     assert made.ports == ()
     assert "nothing holds address or port" in made.rules[0].held_by
 
 
 @pytest.mark.parametrize(("abi", "level"), [(8, plan.PARTIAL), (9, plan.FULL)])
 def test_a_declared_unix_socket_is_held_from_abi_9(abi: int, level: str) -> None:
-    made = make_plan([fs("modify", "/srv/s")], facts(abi, s=SOCKET))
+    made = make_plan([fs("modify", "/srv/s")], facts(abi, broker=False, s=SOCKET))
     assert "unix" in made.sockets
     assert made.level == level
+
+
+def test_before_abi_9_the_broker_judges_which_socket_is_connected_to() -> None:
+    made = make_plan([fs("modify", "/srv/s")], facts(abi=8, s=SOCKET))
+    assert (made.sockets, made.level) == (("unix",), plan.FULL)
+    assert plan.SOCKET_PATHS in made.brokered
+    assert made.rules[0].label == plan.BROKERED
+    newer = make_plan([fs("modify", "/srv/s")], facts(abi=9, s=SOCKET))
+    assert plan.SOCKET_PATHS not in newer.brokered
+
+
+@pytest.mark.parametrize("abi", [3, 7, 10])
+@pytest.mark.parametrize(
+    ("rule", "label"),
+    [
+        (net("192.0.2.1:443"), plan.BROKERED),
+        (net("192.0.2.0/24"), plan.BROKERED),
+        (net("example.com:443"), plan.BROKERED),
+        (net("*.example.com:443"), plan.BROKERED),
+        (net("https://example.com/v1"), plan.GUARD_ONLY),
+        (net("example.com:443", "send"), plan.GUARD_ONLY),
+    ],
+)
+def test_without_the_helper_the_broker_holds_addresses(abi: int, rule: Rule, label: str) -> None:
+    made = make_plan([rule], facts(abi))
+    assert (made.level, made.rules[0].label) == (plan.FULL, label)
+    assert plan.CONNECT in made.brokered
+    assert set(made.sockets) >= {"tcp", "udp", "netlink route"}
+    # The command itself dials nobody: Landlock keeps every port closed underneath.
+    assert not any(port.rights & landlock.CONNECT_TCP for port in made.ports)
+    able = landlock.abilities(abi).network
+    assert made.handled.network == able
+
+
+def test_questions_are_looked_at_only_for_names_below_a_suffix() -> None:
+    assert plan.NAMES not in make_plan([net("example.com:443")], facts()).brokered
+    assert plan.NAMES in make_plan([net("*.example.com:443")], facts()).brokered
 
 
 RULES = st.lists(
@@ -276,3 +325,11 @@ PATH = st.lists(st.sampled_from("ab"), max_size=4).map(lambda parts: "/" + "/".j
 @given(path=PATH, roots=st.sets(PATH))
 def test_within_is_beneath_for_many(path: str, roots: set[str]) -> None:
     assert within(path, roots) == any(beneath(path, root) for root in roots)
+
+
+def test_only_root_itself_is_told_that_its_processes_are_not_counted() -> None:
+    assert stands_for_itself("         0          0 4294967295\n")
+    assert not stands_for_itself("         0       1000          1\n")
+    assert limits.notes([("nproc", 1)], root=True)
+    assert not limits.notes([("nproc", 1)], root=False)
+    assert not limits.notes([("files", 1)], root=True)

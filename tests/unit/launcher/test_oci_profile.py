@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 from command_line import osguard
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from unit.launcher.bpf_machine import run
 
-from democrai_osguard_launcher import bpf, oci_profile, seccomp
+from democrai_osguard_launcher import bpf, oci_profile, seccomp, stored_programs
 
 MACHINES = tuple(seccomp.ARCHITECTURES)
 EVERY_SOCKET = tuple(seccomp.SOCKETS)
@@ -101,7 +101,7 @@ JUDGED_ELSEWHERE = {*oci_profile.CONDITIONS, "socket", "openat2", "pidfd_getfd"}
 
 @pytest.mark.parametrize("machine", MACHINES)
 def test_every_call_is_answered_as_the_launcher_answers_it(machine: str) -> None:
-    ours, theirs = seccomp.call_program(machine), loaded(("unix",))
+    ours, theirs = stored_programs.call_program(machine), loaded(("unix",))
     architecture = seccomp.ARCHITECTURES[machine]
     judged = {number for name, number in numbers_of(machine).items() if name in JUDGED_ELSEWHERE}
     for number in set(range(1024)) - judged:
@@ -114,6 +114,7 @@ def test_every_call_is_answered_as_the_launcher_answers_it(machine: str) -> None
 
 @pytest.mark.parametrize("machine", MACHINES)
 @pytest.mark.parametrize("call", [*oci_profile.CONDITIONS, "socket"])
+@settings(deadline=None)
 @given(arguments=st.tuples(*[st.integers(0, 20) | st.integers(0, 2**64 - 1)] * 5))
 def test_random_arguments_open_what_they_open_in_the_launcher(
     machine: str, call: str, arguments: tuple[int, ...]
@@ -151,3 +152,9 @@ def test_the_command_opens_the_network_only_when_asked() -> None:
 
 def test_an_unknown_format_exits_with_64() -> None:
     assert osguard("seccomp", "export", "--format", "docker").returncode == 64
+
+
+def test_json_may_be_asked_for_and_is_what_comes_anyway() -> None:
+    plain, asked = osguard("seccomp", "export"), osguard("seccomp", "export", "--json")
+    assert asked.returncode == 0
+    assert json.loads(asked.stdout) == json.loads(plain.stdout)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from democrai_osguard.access import Operation, ResourceType
 from democrai_osguard.learning.folding import MANY, fold
-from democrai_osguard.learning.sightings import NEEDED, Lack, Sighting, Sightings
+from democrai_osguard.learning.sightings import NEEDED, Lack, Move, Sighting, Sightings
 from democrai_osguard.targets.filesystem import path_covers
 
 Seen = tuple[str, str]  # operation and path
@@ -66,6 +66,43 @@ def test_one_new_name_stays_a_name() -> None:
     assert rules(("create", "/srv/a/out")) == {("create", "/srv/a/out")}
 
 
+def test_a_new_name_that_goes_again_has_another_the_next_time() -> None:
+    folder = {("create", "/srv/a"), ("delete", "/srv/a")}
+    assert rules(("create", "/srv/a/tmpx7Qz"), ("delete", "/srv/a/tmpx7Qz")) == folder
+
+
+def test_what_was_there_and_is_made_anew_keeps_its_name() -> None:
+    seen = {("delete", "/srv/a/out"), ("create", "/srv/a/out")}
+    assert rules(*sorted(seen, reverse=True)) == seen
+
+
+def seen(operation: str, target: str, path: str) -> Sighting:
+    lack = Lack(ResourceType.FILESYSTEM, Operation(operation), target)
+    return Sighting(lack, "rename", 1, Counter({"/p": 1}), [1], Counter({path: 1}))
+
+
+def moved(*sightings: Sighting, moves: tuple[Move, ...] = ()) -> set[Seen]:
+    whole = Sightings(NEEDED, ("command",), sightings, (), complete=True, moves=moves)
+    return {(str(rule.operation), rule.target) for rule in fold(whole, {}).rules}
+
+
+def test_a_move_into_a_new_folder_opens_the_folder_that_was_there() -> None:
+    into = seen("create", "/srv/a/new", "/srv/a/new/x")
+    assert moved(seen("create", "/srv/a/new", "/srv/a/new"), into) == {("create", "/srv/a")}
+
+
+def test_what_is_moved_may_before_what_it_may_there() -> None:
+    there = [seen("create", "/srv/b", "/srv/b/x"), seen("read", "/srv/b", "/srv/b")]
+    gone = seen("delete", "/srv/a", "/srv/a/x")
+    move = Move("/srv/a/x", "/srv/b/x", is_folder=False)
+    own = {("create", "/srv/b"), ("read", "/srv/b"), ("delete", "/srv/a")}
+    assert moved(*there, gone) == own
+    assert moved(*there, gone, moves=(move,)) == own | {("read", "/srv/a/x")}
+    folder = Move("/srv/a/x", "/srv/b/x", is_folder=True)
+    more = {("read", "/srv/a/x"), ("create", "/srv/a/x")}
+    assert moved(*there, gone, moves=(folder,)) == own | more
+
+
 def test_processes_of_proc_are_left_out() -> None:
     learnt = fold(run(("read", "/proc/123/maps")), {})
     assert (learnt.rules, len(learnt.left_out)) == ((), 1)
@@ -93,3 +130,20 @@ def test_every_act_is_covered(acts: list[Seen]) -> None:
     found = rules(*acts)
     for operation, path in acts:
         assert any(own == operation and path_covers(target, path) for own, target in found)
+
+
+def test_a_rule_that_another_covers_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/srv/somebody")
+    seen = run(
+        ("delete", "/srv/somebody"), ("delete", "/srv/somebody/copy"), ("read", "/srv/a"),
+        ("read", "/srv/a/b/c"), ("read", "/srv/ab"),
+    )  # fmt: skip
+    learnt = fold(seen, {})
+    assert {(str(rule.operation), rule.target) for rule in learnt.rules} == {
+        ("delete", "/srv/somebody"),
+        ("read", "/srv/a"),
+        ("read", "/srv/ab"),
+    }
+    told = {entry.rule.target: str(entry.covered_by or "") for entry in learnt.entries}
+    assert told["/srv/somebody/copy"] == "filesystem delete /srv/somebody"
+    assert "/srv/a/b/c" not in told

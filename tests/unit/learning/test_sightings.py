@@ -55,6 +55,8 @@ def test_a_full_file_says_so(tmp_path: Path) -> None:
         (HEAD, {**LINE, "missing": "x"}),
         (HEAD, {**LINE, "pid": "x"}),
         (HEAD, {"call": "openat"}),
+        (HEAD, {"moved": "/x", "to": 1, "folder": False}),
+        (HEAD, {"moved": "/x"}),
     ],
 )
 def test_what_is_not_understood_is_an_error(lines: tuple[object, ...], tmp_path: Path) -> None:

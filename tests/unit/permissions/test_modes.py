@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import sys
+import threading
+import time
 from typing import TYPE_CHECKING
 
 import pytest
 
 from democrai_osguard import Allow, Deny, RequiresApproval, Rule, Subject
+from democrai_osguard.errors import ContractError
 from democrai_osguard.permissions.modes import Answer, Mode, Permissions
 from democrai_osguard.targets.request import access_request
 
@@ -19,8 +23,10 @@ if TYPE_CHECKING:
 TOOL = Subject.parse("tool:editor")
 
 
-def wants(path: str = "/srv/a", operation: str = "modify") -> RequiresApproval:
-    request = access_request(TOOL, "filesystem", operation, path, session_key="s")
+def wants(
+    path: str = "/srv/a", operation: str = "modify", session_key: str | None = "s"
+) -> RequiresApproval:
+    request = access_request(TOOL, "filesystem", operation, path, session_key=session_key)
     return RequiresApproval(request, "nothing allows it")
 
 
@@ -74,6 +80,8 @@ def test_bypass_allows_and_records_that_it_did() -> None:
     assert isinstance(settled, Allow)
     assert settled.code == "bypass"
     assert records == ["bypass /srv/a"]
+    unrecorded = asyncio.run(Permissions(Mode.BYPASS).settle(wants()))
+    assert isinstance(unrecorded, Deny)
 
 
 @pytest.mark.parametrize(
@@ -164,3 +172,165 @@ def test_concurrent_askers_share_one_question_even_if_the_first_goes_away() -> N
     settled = asyncio.run(run())
     assert person.asked == ["modify /srv/a"]
     assert all(isinstance(each, Allow) for each in settled)
+
+
+@pytest.mark.parametrize("word", ["bypass", "supervised", "auto"])
+def test_a_mode_may_be_written_as_its_word(word: str) -> None:
+    assert Permissions(word, Person()).mode is Mode(word)  # type: ignore[arg-type] # a word
+
+
+@pytest.mark.parametrize("word", ["Bypass", "", None, True, "allow"])
+def test_a_mode_that_there_is_not_is_an_error_and_not_another_mode(word: object) -> None:
+    with pytest.raises(ContractError, match="is not a mode"):
+        Permissions(word, Person())  # type: ignore[arg-type] # nonsense is the test
+
+
+def test_whoever_is_asked_may_be_a_plain_function() -> None:
+    asked: list[str] = []
+
+    def person(request: AccessRequest) -> Answer:
+        asked.append(request.target)
+        return Answer.SESSION
+
+    settled = asyncio.run(Permissions(Mode.SUPERVISED, person).settle(wants()))
+    assert settled.code == "session_approval"
+    permissions = Permissions(Mode.AUTO, person, classify=lambda _request: "deny")
+    assert isinstance(asyncio.run(permissions.settle(wants())), Deny)
+    assert asked == ["/srv/a"]
+
+
+def blocks(_request: AccessRequest) -> object:
+    time.sleep(1)
+    return "allow"
+
+
+def leaves(_request: AccessRequest) -> object:
+    sys.exit("the classifier")
+
+
+async def leaves_later(_request: AccessRequest) -> object:
+    await asyncio.sleep(0)
+    raise KeyboardInterrupt
+
+
+async def does_not_listen(_request: AccessRequest) -> object:
+    for _ in range(100):
+        try:
+            await asyncio.sleep(0.01)
+        except asyncio.CancelledError:
+            continue
+    return "allow"
+
+
+class Unspeakable:
+    def __str__(self) -> str:
+        raise ValueError("nothing to say")
+
+
+async def unspeakable(_request: AccessRequest) -> object:
+    return Unspeakable()
+
+
+@pytest.mark.parametrize("classify", [blocks, leaves, leaves_later, does_not_listen, unspeakable])
+def test_a_classifier_that_misbehaves_holds_up_nobody_and_a_person_is_asked(
+    classify: Callable[[AccessRequest], object],
+) -> None:
+    async def run() -> tuple[Allow | Deny, bool]:
+        permissions = Permissions(Mode.AUTO, person, classify=classify, patience=0.2)
+        settling = asyncio.ensure_future(permissions.settle(wants()))
+        before = time.monotonic()
+        await asyncio.sleep(0.05)  # the loop goes on meanwhile
+        return await settling, time.monotonic() - before < 0.9
+
+    person = Person(Answer.SESSION)
+    settled, in_time = asyncio.run(run())
+    assert isinstance(settled, Allow)
+    assert person.asked == ["modify /srv/a"]
+    assert in_time or classify is not blocks
+
+
+def test_an_answer_for_good_counts_in_every_session_and_one_for_a_session_in_its_own() -> None:
+    async def run() -> None:
+        permissions = Permissions(Mode.SUPERVISED, person)
+        for path in ("/srv/a", "/srv/b"):
+            for session_key in ("s", "t", None):
+                await permissions.settle(wants(path, session_key=session_key))
+
+    person = Person(Answer.PERMANENT, *[Answer.SESSION] * 3)
+    asyncio.run(run())
+    assert person.asked == ["modify /srv/a", *["modify /srv/b"] * 3]
+
+
+def test_without_a_session_an_answer_for_one_counts_once() -> None:
+    async def run() -> None:
+        permissions = Permissions(Mode.SUPERVISED, person)
+        for _ in range(2):
+            settled = await permissions.settle(wants(session_key=None))
+            assert isinstance(settled, Allow)
+
+    person = Person(Answer.SESSION, Answer.SESSION)
+    asyncio.run(run())
+    assert len(person.asked) == 2
+
+
+def test_a_session_that_ends_takes_its_answers_and_its_open_questions_with_it() -> None:
+    async def run() -> list[Allow | Deny]:
+        answered = asyncio.Event()
+
+        async def slow(request: AccessRequest) -> Answer:
+            await answered.wait()
+            return await person(request)
+
+        permissions = Permissions(Mode.SUPERVISED, person)
+        first = await permissions.settle(wants("/srv/b"))
+        permissions.ask = slow
+        waiting = asyncio.ensure_future(permissions.settle(wants()))
+        await asyncio.sleep(0)
+        permissions.end_session("s")
+        answered.set()
+        late = await waiting
+        return [
+            first,
+            late,
+            *[await permissions.settle(wants(path)) for path in ("/srv/a", "/srv/b")],
+        ]
+
+    person = Person(*[Answer.SESSION] * 4)
+    settled = asyncio.run(run())
+    assert [type(each) for each in settled] == [Allow, Deny, Allow, Allow]
+    assert person.asked == ["modify /srv/b", "modify /srv/a", "modify /srv/a", "modify /srv/b"]
+
+
+def test_askers_in_other_event_loops_share_the_question() -> None:
+    released = threading.Event()
+    person = Person(Answer.SESSION)
+
+    def slow(request: AccessRequest) -> Answer:
+        assert released.wait(60)
+        return asyncio.run(person(request))
+
+    permissions = Permissions(Mode.SUPERVISED, slow)
+    found: list[Allow | Deny] = []
+    workers = [
+        threading.Thread(target=lambda: found.append(asyncio.run(permissions.settle(wants()))))
+        for _ in range(5)
+    ]
+    for worker in workers:
+        worker.start()
+    time.sleep(0.05)
+    released.set()
+    for worker in workers:
+        worker.join()
+    assert [each.code for each in found] == ["session_approval"] * 5
+    assert len(person.asked) == 1
+
+
+@pytest.mark.parametrize("patience", [0, -1, float("inf"), float("nan")])
+def test_a_patience_that_is_none_is_an_error(patience: float) -> None:
+    with pytest.raises(ContractError, match="no time to wait"):
+        Permissions(Mode.SUPERVISED, Person(), patience=patience)
+
+
+@pytest.mark.parametrize("mode", [Mode.SUPERVISED, Mode.AUTO])
+def test_nobody_to_ask_is_a_no(mode: Mode) -> None:
+    assert isinstance(asyncio.run(Permissions(mode).settle(wants())), Deny)

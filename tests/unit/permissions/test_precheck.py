@@ -103,18 +103,59 @@ def test_lists_and_nested_fields_are_read(workspace: Path) -> None:
     schema = (PathField("options.files", "read"),)
     done = answers(schema, {"options": {"files": ["a.txt", "b.txt", "a.txt"]}}, workspace)
     assert len(done) == 2
+    edits = (PathField("edits.path", "read"),)
+    each: dict[str, object] = {"edits": [{"path": "a.txt"}, {"path": ["b.txt", ("c.txt",)]}]}
+    assert len(answers(edits, each, workspace)) == 3
+    assert len(answers(WRITE, {"path": workspace / "a.txt"}, workspace)) == 1
 
 
 @pytest.mark.parametrize(
     "tool_input",
     [{}, {"path": None}, {"path": 5}, {"path": ["a", 5]}, {"path": ""}, {"path": {"a": "b"}},
-     {"path": "a\0b"}, {"path": True}],
+     {"path": "a\0b"}, {"path": True}, {"path": b"a"}, {"path": []}, {"path": ["a", None]},
+     {"path": "\ud800"}, {"path": "~nobody-of-that-name/x"}, None, [], "path", 5],
 )  # fmt: skip
 def test_a_path_that_cannot_be_read_stops_the_tool(
     tool_input: dict[str, object], workspace: Path
 ) -> None:
     with pytest.raises(ToolInputError):
         answers(WRITE, tool_input, workspace)
+
+
+@pytest.mark.parametrize("tool_input", [{"options": "text"}, {"options": [5]}, "text", None])
+def test_an_optional_path_is_not_overlooked_in_what_is_no_object(
+    tool_input: dict[str, object], workspace: Path
+) -> None:
+    with pytest.raises(ToolInputError):
+        answers((PathField("options.path", "read", required=False),), tool_input, workspace)
+
+
+def test_a_link_that_leads_to_nothing_yet_counts_as_what_it_leads_to(workspace: Path) -> None:
+    (workspace / "later").symlink_to(workspace.parent / "made-by-writing")
+    done = answers(WRITE, {"path": "later"}, workspace)
+    assert isinstance(strictest(done), RequiresApproval)
+    assert [each.request.target for each in done if isinstance(each, RequiresApproval)] == [
+        str((workspace.parent / "made-by-writing").resolve())
+    ]
+
+
+@pytest.mark.parametrize(
+    ("effect", "path", "answer"),
+    [
+        ("delete", ".git", RequiresApproval),
+        ("move_from", ".git", RequiresApproval),
+        ("move_to", "sub/.git", RequiresApproval),
+        ("write", ".git/objects/x", Allow),
+        ("write", ".ENV", RequiresApproval),
+        ("write", ".e\u200dnv", RequiresApproval),
+        ("delete", "link", Allow),
+    ],
+)
+def test_a_glob_is_not_got_round_by_moving_or_spelling(
+    effect: str, path: str, answer: type, workspace: Path
+) -> None:
+    (decision,) = answers((PathField("path", effect),), {"path": path}, workspace)
+    assert isinstance(decision, answer)
 
 
 def test_an_optional_path_may_be_missing(workspace: Path) -> None:

@@ -26,7 +26,7 @@ def asked(path: str, *globs: str) -> bool:
         ("*.pem", "/srv/a/b.pem", True),
         ("*.pem", "/srv/a/.hidden.pem", True),
         ("*.pem", "/srv/a\nb/c\nd.pem", True),
-        ("*.pem", "/srv/a/b.PEM", False),
+        ("*.pem", "/srv/a/b.PEM", True),
         ("*.pem", "/srv/a/b.pem.txt", False),
         ("/srv/*.pem", "/srv/a.pem", True),
         ("/srv/*.pem", "/srv/a/b.pem", False),
@@ -45,6 +45,15 @@ def asked(path: str, *globs: str) -> bool:
         ("/srv/\\*", "/srv/*", True),
         ("/srv/\\*", "/srv/x", False),
         ("*.key", "/srv/\udcff.key", True),
+        # On file systems that fold names these are the same file.
+        (".ssh", "/home/a/.SSH/x", True),
+        (".ssh", "/home/a/.\u017fsh/x", True),
+        (".env", "/srv/.e\u200bnv", True),
+        ("caf\u00e9", "/srv/cafe\u0301", True),
+        ("cafe\u0301", "/srv/caf\u00e9", True),
+        ("stra\u00dfe", "/srv/STRASSE", False),
+        ("/srv/{a,b{c,d}}/x", "/srv/bd/x", True),
+        ("/srv/x{1..3}", "/srv/x2", True),
     ],
 )
 def test_a_glob_matches_normal_paths(glob: str, path: str, matches: bool) -> None:
@@ -110,3 +119,39 @@ def test_globs_say_nothing_about_the_network() -> None:
 
 def test_a_glob_for_everything_matches_everything() -> None:
     assert all(asked(path, glob) for glob in ("**", "/**") for path in ("/srv", "/a/.b/c"))
+
+
+@pytest.mark.parametrize(
+    ("glob", "path", "asked_about"),
+    [
+        ("**/.git/hooks", "/srv/.git", True),
+        ("**/.git/hooks", "/srv/.GIT", True),
+        ("**/.git/hooks", "/srv", False),
+        ("/srv/a/b", "/srv/a", True),
+        ("/srv/a/b", "/srv", True),
+        ("/srv/a/b", "/srv/c", False),
+        ("/srv/{a,c}/b", "/srv/c", True),
+        (".env", "/srv", False),
+    ],
+)
+def test_a_folder_on_the_way_is_not_moved_away_or_put_in_place(
+    glob: str, path: str, asked_about: bool
+) -> None:
+    profile = Profile.of(deny_write=[glob])
+    for operation in ("create", "delete"):
+        request = replace(READ, operation=Operation(operation), target=path)
+        assert (profile.soft_denial(request) is not None) is asked_about
+    changed = replace(READ, operation=Operation.MODIFY, target=path)
+    assert profile.soft_denial(changed) is None
+
+
+def test_a_read_only_profile_lets_nothing_be_written_but_what_is_thrown_away() -> None:
+    profile = Profile.of(read_only=True)
+    assert profile.forbids(replace(READ, operation=Operation.MODIFY))
+    assert not profile.forbids(replace(READ, operation=Operation.MODIFY, target="/dev/null"))
+
+
+def test_the_paths_that_globs_name_are_told_from_the_others() -> None:
+    globs = Profile.of(deny_read=["/srv/{a,b}", "*.pem", "/srv/c/*"]).deny_read
+    assert globs.places == ("/srv/a", "/srv/b")
+    assert globs.anywhere == ("*.pem", "/srv/c/*")

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from democrai_osguard import ManifestError, Rule, Subject, TargetError, load_manifest, runtime
-from democrai_osguard.guard import GuardInfo, current_guard
+from democrai_osguard.errors import ContractError
+from democrai_osguard.guard import GuardInfo, current_guard, process_guard_context
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -176,3 +177,103 @@ def test_a_configured_url_that_is_none_opens_no_guard(url: str) -> None:
     manifest = {"runtime": {"allowed_config_urls": ["base_url"]}}
     with pytest.raises(TargetError):
         runtime.engine_context("llm", manifest, config={"base_url": url})
+
+
+ASSETS = [runtime.tool_context, runtime.agent_context, runtime.pipeline_context]
+
+
+@pytest.mark.parametrize("context", ASSETS)
+def test_an_asset_declares_rules_as_objects_or_as_a_manifest_writes_them(context: type) -> None:
+    inner = {**READ, "target": "/srv/data/in/"}
+    forms: list[Any] = [[Rule.of(**inner)], (inner,), iter([inner]), {"access": [inner]}]
+    forms += [[{**inner, "subject": {"type": "module", "name": "notes"}}]]
+    for declared in forms:
+        with runtime.module_context("notes", MODULE):
+            assert inside(context("asset", access=declared)).access == (
+                rule("filesystem", "read", "/srv/data/in"),
+            )
+    nothing: tuple[Any, ...] = (None, (), [], {})
+    for silent in nothing:
+        with runtime.module_context("notes", MODULE):
+            assert set(inside(context("asset", silent)).access) == {
+                Rule.of(**READ),
+                Rule.of(**SEND),
+            }
+
+
+@pytest.mark.parametrize("context", ASSETS)
+def test_a_manifest_of_an_asset_that_declares_nothing_at_all_leaves_nothing(context: type) -> None:
+    kind = context.__name__.removesuffix("_context")
+    own = load_manifest({"access": [READ]}, kind)
+    with runtime.module_context("notes", MODULE):
+        assert inside(context("asset", own)).access == (Rule.of(**READ),)
+        assert inside(context("asset", {"access": []})).access == ()
+        assert inside(context("asset", load_manifest({}, kind))).access != ()  # it is silent
+
+
+@pytest.mark.parametrize("declared", [READ, "/srv", [("filesystem", "read", "/srv")], [{}], [5]])
+def test_what_is_no_list_of_rules_is_an_error_that_says_so(declared: Any) -> None:  # noqa: ANN401 - nonsense
+    with pytest.raises((ContractError, ManifestError)):
+        runtime.tool_context("asset", declared)
+
+
+def test_a_broader_declaration_is_narrowed_to_what_both_allow_and_that_is_said(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with runtime.module_context("notes", MODULE):
+        info = inside(runtime.tool_context("t", [{**READ, "target": "/srv"}]))
+    assert info.access == (Rule.of(**READ),)
+    (record,) = caplog.records
+    assert "tool:t declares filesystem read /srv" in record.getMessage()
+
+
+def test_a_subject_is_a_name_or_a_subject_of_that_kind() -> None:
+    notes = Subject.parse("module:notes")
+    assert inside(runtime.module_context(notes, MODULE)).subject == notes
+    assert inside(process_guard_context(notes)).subject == notes
+    assert inside(process_guard_context(notes, "module")).subject == notes
+    with pytest.raises(ContractError, match="module:notes is no tool"):
+        runtime.tool_context(notes)
+    for name in (None, "", 5, " x"):
+        with pytest.raises(ContractError):
+            runtime.module_context(name)  # type: ignore[arg-type] # nonsense
+
+
+def test_who_asks_may_be_numbers_and_is_nothing_else() -> None:
+    info = inside(runtime.module_context("notes", user_id=21, organization_id=3, task_id=4))
+    assert (info.user_id, info.organization_id, info.task_id) == (21, 3, 4)
+    strange: Any = ({"user_id": True}, {"organization_id": 1.5}, {"session_key": 5},
+                  {"session_key": ""}, {"session_key": "a\nb"}, {"task_id": []})  # fmt: skip
+    for wrong in strange:
+        with pytest.raises(ContractError):
+            runtime.module_context("notes", **wrong)
+
+
+SURFACES: list[tuple[Any, tuple[str, ...]]] = [
+    (runtime.module_context, ()), (runtime.task_context, ()), (runtime.engine_context, ()),
+    (runtime.extractor_context, ()), (runtime.mcp_context, ("https://x.example.com",)),
+    (runtime.tool_context, ()), (runtime.agent_context, ()), (runtime.pipeline_context, ()),
+    (runtime.media_context, ("https://x.example.com",)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("context", "more"), SURFACES)
+@pytest.mark.parametrize("word", ["allow_subprocess", "allowed_paths", "sesion_key"])
+def test_a_surface_has_no_arguments_but_its_own(
+    context: Any, more: tuple[str, ...], word: str  # noqa: ANN401 - any surface
+) -> None:  # fmt: skip
+    with pytest.raises(TypeError, match=word):
+        context("name", *more, **{word: True})
+
+
+def test_media_is_one_url_with_or_without_a_name() -> None:
+    info = inside(runtime.media_context("https://media.example.com/a.mp4"))
+    assert str(info.subject) == "core:media"
+    for nothing in (("proxy",), ("proxy", "")):
+        with pytest.raises(TargetError, match="network_target_missing"):
+            runtime.media_context(*nothing)
+
+
+def test_a_phase_may_be_given_by_place() -> None:
+    assert inside(runtime.engine_context("whisper", PHASES, "install")).allow_subprocess
+    assert inside(runtime.extractor_context("yolo", PHASES, "install")).allow_subprocess

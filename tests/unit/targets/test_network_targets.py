@@ -77,3 +77,20 @@ def test_every_spelling_of_this_machine_is_one_name() -> None:
 def test_the_table_has_enough_distinct_rows() -> None:
     assert len({row.text for row in (*NORMAL, *REFUSED)}) == len(NORMAL) + len(REFUSED)
     assert len(NORMAL) + len(REFUSED) >= FEWEST_VECTORS
+
+
+@pytest.mark.parametrize(
+    ("target", "host"),
+    [
+        ("https://user:hunter2@host/", "https://***@host/"),
+        ("https://user:hun/ter2@host/", "https://***@host/"),
+        ("https://user:hun ter2@host/", "https://***@host/"),
+        ("user:hunter2@host", "***@host"),
+        ("https://h ost/@scope", "https://h ost/@scope"),
+    ],
+)
+def test_what_people_put_before_the_at_is_not_repeated(target: str, host: str) -> None:
+    with pytest.raises(TargetError) as caught:
+        normalize_target("network", target)
+    assert f"'{host}'" in str(caught.value)
+    assert "hun" not in str(caught.value)
