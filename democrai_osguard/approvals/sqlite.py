@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 BUSY_SECONDS = 10.0  # how long a writer waits for another one
 _POLL_SECONDS = 0.1
+_RETRY_SECONDS = 0.01
 _CACHE_KIB = 2048  # of each connection, for what it writes: what it reads is mapped
 _MAPPED_BYTES = 1 << 30  # pages are read without a system call, so that a large store stays quick
 
@@ -156,7 +157,7 @@ class SqliteDatabase:
         try:
             for pragma in _PRAGMAS:
                 connection.execute(pragma)
-            ((mode,),) = connection.execute("PRAGMA journal_mode = WAL").fetchall()
+            mode = self._write_ahead(connection)
         except BaseException as error:
             connection.close()
             _raise_ours(error)
@@ -166,12 +167,27 @@ class SqliteDatabase:
             raise StoreRefused("this file system cannot hold a store: no write-ahead log")
         return connection
 
+    def _write_ahead(self, connection: sqlite3.Connection) -> str:
+        # Two that both change the mode of a new store are told "locked" at once, without the wait
+        # that every other statement has.
+        until = time.monotonic() + self._busy_seconds
+        while True:
+            try:
+                return str(connection.execute("PRAGMA journal_mode = WAL").fetchone()[0])
+            except sqlite3.OperationalError as error:
+                if _code(error) != sqlite3.SQLITE_BUSY or time.monotonic() > until:
+                    raise
+            time.sleep(_RETRY_SECONDS)
+
+
+def _code(error: sqlite3.Error) -> int:
+    return int(getattr(error, "sqlite_errorcode", 0)) & 0xFF
+
 
 def _raise_ours(error: BaseException) -> None:
     """Raise an error of SQLite as one of ours; leave any other to the caller."""
     if isinstance(error, sqlite3.Error):
-        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-        reason = _REASONS.get(code, f"the store failed: {error}")
+        reason = _REASONS.get(_code(error), f"the store failed: {error}")
         if str(error).startswith("no such "):  # SQLite has no code of its own for this
             reason = f"the store is corrupt: {error}"
         raise ApprovalCheckFailed(reason) from error
