@@ -10,6 +10,7 @@ import sqlite3
 import time
 from typing import TYPE_CHECKING
 
+import pytest
 from approvals.cases import ADA, read
 
 from democrai_osguard.approvals import ApprovalService, open_store
@@ -51,6 +52,7 @@ def _killed(url: str, audit: str, start: int, patience: float) -> list[int]:
         return [int(line) for line in pipe.read().split()]
 
 
+@pytest.mark.always
 def test_killed_processes_lose_nothing_that_was_acknowledged(
     store_url: str, tmp_path: Path
 ) -> None:

@@ -9,6 +9,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
+import pytest
 from approvals.cases import ADA, BOB, read
 
 from democrai_osguard.approvals import ApprovalService, open_store
@@ -40,6 +41,7 @@ print(json.dumps(told))
 PROCESSES = 6
 
 
+@pytest.mark.always
 def test_processes_that_decide_at_once_leave_one_decision_each(
     store_url: str, tmp_path: Path
 ) -> None:
@@ -65,6 +67,7 @@ def test_processes_that_decide_at_once_leave_one_decision_each(
     service.close()
 
 
+@pytest.mark.always
 def test_threads_that_ask_at_once_share_one_row(service: ApprovalService) -> None:
     with ThreadPoolExecutor(8) as pool:
         asked = list(pool.map(lambda _: service.register(read("/srv/a")), range(40)))
@@ -90,6 +93,7 @@ service.close()
 """
 
 
+@pytest.mark.always
 def test_processes_with_threads_that_ask_at_once_share_one_row_for_each_session(
     store_url: str,
 ) -> None:
@@ -107,6 +111,7 @@ def test_processes_with_threads_that_ask_at_once_share_one_row_for_each_session(
     service.close()
 
 
+@pytest.mark.always
 def test_two_operators_at_once_leave_one_decision(service: ApprovalService) -> None:
     for number in range(10):
         asked = service.register(read(f"/srv/{number}"))

@@ -81,6 +81,7 @@ def create_through(pointer: Pointer, inside: Path, won: Callable[[], bool]) -> b
     return False
 
 
+@pytest.mark.always
 @pytest.mark.skipif(os.uname().machine != "x86_64", reason="numbers of calls are this machine's")
 def test_a_pointer_that_is_rewritten_leads_nowhere_else(
     folders: tuple[Path, Path], confined: Confined, free: Free
@@ -102,6 +103,7 @@ def test_a_pointer_that_is_rewritten_leads_nowhere_else(
         assert free(until_won) == "allowed"
 
 
+@pytest.mark.always
 @pytest.mark.skipif(os.uname().machine != "x86_64", reason="numbers of calls are this machine's")
 def test_metadata_is_changed_where_it_was_judged(
     folders: tuple[Path, Path], confined: Confined, free: Free
@@ -140,6 +142,7 @@ def create_on_the_way(inside: Path, outside: Path, rounds: int) -> bool:
     return False
 
 
+@pytest.mark.always
 def test_a_folder_that_is_swapped_for_a_link_leads_nowhere_else(
     folders: tuple[Path, Path], confined: Confined, free: Free
 ) -> None:

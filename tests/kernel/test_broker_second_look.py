@@ -101,6 +101,7 @@ WAYS: dict[str, Callable[[Path], tuple[list[str], dict[str, str]]]] = {
 }
 
 
+@pytest.mark.always
 @pytest.mark.parametrize("way", WAYS)
 def test_nothing_of_what_is_mapped_has_run(way: str, tmp_path: Path, free: Free) -> None:
     words, environment = WAYS[way](tmp_path)

@@ -60,6 +60,7 @@ def _is_complete(daemon: Daemon) -> bool:
         return not any(layer.reason for layer in client.status().layers)
 
 
+@pytest.mark.always
 @pytest.mark.parametrize("flush", FLUSHES)
 def test_a_foreign_change_opens_nothing_and_is_repaired(daemon: Daemon, flush: str) -> None:
     daemon.start()
@@ -272,6 +273,7 @@ def test_an_end_removes_all_sandboxes_that_nobody_is_in(daemon: Daemon) -> None:
     assert not os.path.exists(Tree(find_mount(), daemon.instance).path)
 
 
+@pytest.mark.always
 def test_another_writer_at_the_same_time_loses_nothing(daemon: Daemon) -> None:
     daemon.start()
     daemon.wait()

@@ -65,6 +65,7 @@ KILLS: Final = [
 ]
 
 
+@pytest.mark.always
 @pytest.mark.parametrize(("layers", "step"), KILLS)
 def test_a_kill_at_any_step_opens_nothing(daemon: Daemon, layers: str, step: str) -> None:
     daemon.layers = layers
