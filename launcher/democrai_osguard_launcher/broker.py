@@ -17,8 +17,9 @@ from .brokered import Descriptor, GoOn
 from .caller import Call, forget_memories, keep_own_descriptors_at_hand, real_path
 from .enforcement import CAPABILITIES
 from .handlers import HANDLERS
+from .narrowing import Narrowing
 from .rules import FILESYSTEM, beneath
-from .seccomp import STARTING_CALLS
+from .seccomp import NAME_CALLS, STARTING_CALLS
 from .standing import Standing
 
 TYPE_CHECKING = False
@@ -75,6 +76,7 @@ class Broker:
         self.connections: Connections | None = None  # where calls with an address wait
         # Ours is still that of the command; from here on the caller's own is applied instead.
         self.standing = Standing(os.umask(0))
+        self.narrowing = Narrowing()
         notification.hurry(listener)
         keep_own_descriptors_at_hand()
 
@@ -118,6 +120,8 @@ class Broker:
 
         None leaves it waiting, for somebody who will settle it.
         """
+        if name in NAME_CALLS and self.narrowing.concerns(call.thread):
+            raise GoOn  # all of the caller's layers are asked there
         return HANDLERS[name](self, call)
 
     def allows(self, operation: str, path: str) -> bool:

@@ -370,6 +370,11 @@ def _identity_changes(broker: Broker, _call: Call) -> int:
     raise GoOn
 
 
+def _narrowing_begins(broker: Broker, call: Call) -> int:
+    broker.narrowing.begins(call.thread)
+    raise GoOn
+
+
 HANDLERS: Mapping[str, Callable[[Broker, Call], int | Descriptor | None]] = {
     "connect": lambda b, c: _with_address(b).connect(c),
     "listen": lambda b, c: _with_address(b).listen(c),
@@ -406,5 +411,6 @@ HANDLERS: Mapping[str, Callable[[Broker, Call], int | Descriptor | None]] = {
     "lremovexattr": lambda b, c: _remove_attribute(b, c, _at(c, follow=False)),
     "fremovexattr": lambda b, c: _remove_attribute(b, c, _held(c)),
     "umask": _mask_changes,
+    "landlock_restrict_self": _narrowing_begins,
     **dict.fromkeys(IDENTITY_CALLS, _identity_changes),
 }

@@ -230,6 +230,8 @@ class Connections:
             return peer.raw
         if held.family not in _FAMILIES[type(peer)]:
             raise _refusal(errno.EAFNOSUPPORT)
+        if self._broker.narrowing.concerns(call.thread):
+            raise _refusal(errno.EACCES)
         if isinstance(peer, peers.Path):
             path = OpenPath(call, peer.path)
             held.keep(path)

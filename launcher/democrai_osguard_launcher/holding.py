@@ -164,6 +164,8 @@ class HoldingBroker(Broker):
     def _lacks(self, name: str, call: Call) -> dict[Lack, str]:
         if name in LOOKING_CALLS:  # programs look at too much to be asked about
             return {}
+        if self.narrowing.concerns(call.thread):
+            return {}
         if name in ADDRESS_CALLS:
             return dict.fromkeys(self.connections.lacks(name, call) if self.connections else (), "")
         found = acts.file_acts(name, call)
@@ -185,7 +187,7 @@ class HoldingBroker(Broker):
         plain_open = name in {"open", "openat"} and not _creates(name, call)
         if name not in HANDLERS or plain_open:
             raise GoOn
-        return HANDLERS[name](self, call)
+        return super().answer(name, call)
 
     def _ask(self, lack: Lack, call: Call, folder: str) -> None:
         if lack not in self._questions:  # the same question is asked once

@@ -133,7 +133,8 @@ _RET_USER_NOTIF = 0x7FC00000
 _NEW_LISTENER = 1 << 3
 _WAIT_KILLABLE = 1 << 5  # once received, only death interrupts a waiting call
 _INSTRUCTION_SIZE = 8
-_RLIMIT_CORE = 4
+_RLIMIT_CORE, _RLIMIT_QUEUES = 4, 12
+_LIMIT_SIZE = 16  # for now, and for how far it can be raised again
 _RESOLVE_NO_MAGICLINKS, _RESOLVE_NO_SYMLINKS = 2, 4
 AT_EMPTY_PATH = 0x1000
 FROM_THE_ROOT = -100  # AT_FDCWD, which an absolute path does without
@@ -340,6 +341,19 @@ def forbid_core_dumps() -> None:
     """Have a crash leave no copy of this process's memory, whatever the command does later."""
     nothing = _words(0, 0)
     _syscall("prlimit64", number_of("prlimit64"), 0, _RLIMIT_CORE, addressof(nothing), 0)
+
+
+def limit_of_queues(process: int) -> bytes:
+    """Return how much room for message queues a process has, as the kernel lays it out."""
+    answer = _buffer(bytes(_LIMIT_SIZE))
+    _syscall("prlimit64", number_of("prlimit64"), process, _RLIMIT_QUEUES, 0, addressof(answer))
+    return bytes(answer)[:_LIMIT_SIZE]
+
+
+def limit_queues(process: int, limit: bytes) -> None:
+    """Limit a process's room for message queues, and that of all that it will start."""
+    wanted = _buffer(limit)
+    _syscall("prlimit64", number_of("prlimit64"), process, _RLIMIT_QUEUES, addressof(wanted), 0)
 
 
 def call(name: str, *arguments: int | bytes | bytearray) -> int:

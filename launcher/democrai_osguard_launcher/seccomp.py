@@ -90,6 +90,7 @@ NUMBERS: Mapping[str, tuple[int | None, int | None]] = {
     "setfsuid": (122, 151),
     "setfsgid": (123, 152),
     "capset": (126, 91),
+    "landlock_restrict_self": (446, 446),
     "chmod": (90, None),
     "fchmod": (91, 52),
     "fchmodat": (268, 53),
@@ -120,7 +121,7 @@ IDENTITY_CALLS = (
     "setuid", "setgid", "setreuid", "setregid", "setresuid", "setresgid", "setfsuid", "setfsgid",
     "capset",
 )  # fmt: skip
-STANDING_CALLS = ("umask", *IDENTITY_CALLS)
+STANDING_CALLS = ("umask", *IDENTITY_CALLS, "landlock_restrict_self")
 # What a traced run looks at: all that a rule could allow.
 TRACED_CALLS = (
     "bind", "connect", "creat", "link", "linkat", "mkdir", "mkdirat", "mknod", "mknodat", "open",
@@ -128,13 +129,14 @@ TRACED_CALLS = (
     "symlink", "symlinkat", "truncate", "unlink", "unlinkat", *STARTING_CALLS, *METADATA_CALLS,
     *STANDING_CALLS,
 )  # fmt: skip
-# What a person can be asked about, all that the broker can then do itself; and what starts a
-# program, which the broker looks at.
-HELD_CALLS = (
+# What the broker may do itself, and Landlock judges as well.
+NAME_CALLS = (
     "creat", "mkdir", "mkdirat", "mknod", "mknodat", "open", "openat", "rename", "renameat",
     "renameat2", "rmdir", "symlink", "symlinkat", "truncate", "unlink", "unlinkat",
-    *STARTING_CALLS, *METADATA_CALLS, *STANDING_CALLS,
 )  # fmt: skip
+# What a person can be asked about, all that the broker can then do itself; and what starts a
+# program, which the broker looks at.
+HELD_CALLS = (*NAME_CALLS, *STARTING_CALLS, *METADATA_CALLS, *STANDING_CALLS)
 _WHOLES = {TRACE: TRACED_CALLS, HELD: HELD_CALLS}
 _MAKING_CALLS = ("creat", "mkdir", "mkdirat", "mknod", "mknodat", "symlink", "symlinkat")
 
