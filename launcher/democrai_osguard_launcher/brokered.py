@@ -228,7 +228,10 @@ def _remove(broker: Broker, call: Call, at: Place, *, folder: bool) -> int:
 
 
 def _change(broker: Broker, call: Call, held: int, act: Callable[[int], object]) -> int:
-    """Let `act` change the metadata of an open object that a modify rule covers."""
+    """Let `act` change the metadata of an open object that a modify rule covers.
+
+    It reads nothing more of the caller, whose number may be another's by then.
+    """
     try:
         broker.umask_of(call)
         if not broker.covers("modify", held) and not _has_no_name(broker, held):
@@ -284,22 +287,19 @@ def _read_times(call: Call, address: int, layout: struct.Struct) -> bytes:
     return _TIMES.pack(accessed, rest * 1000, modified, rest_modified * 1000)
 
 
-def _set_attribute(broker: Broker, call: Call, held: int) -> int:
-    def act(held: int) -> None:
-        size = call.arguments[3]
-        if size > _XATTR_SIZE_MAX:
-            raise _refusal(errno.E2BIG)
-        value = call.memory(call.arguments[2], size) if size else b""
-        os.setxattr(_own_path(held), _attribute_name(call), value, call.integer(4))
+def _set_attribute(broker: Broker, call: Call, find: Callable[[], int]) -> int:
+    name, size, flags = _attribute_name(call), call.arguments[3], call.integer(4)
+    if size > _XATTR_SIZE_MAX:
+        raise _refusal(errno.E2BIG)
+    value = call.memory(call.arguments[2], size) if size else b""
+    return _change(
+        broker, call, find(), lambda held: os.setxattr(_own_path(held), name, value, flags)
+    )
 
-    return _change(broker, call, held, act)
 
-
-def _remove_attribute(broker: Broker, call: Call, held: int) -> int:
-    def act(held: int) -> None:
-        os.removexattr(_own_path(held), _attribute_name(call))
-
-    return _change(broker, call, held, act)
+def _remove_attribute(broker: Broker, call: Call, find: Callable[[], int]) -> int:
+    name = _attribute_name(call)
+    return _change(broker, call, find(), lambda held: os.removexattr(_own_path(held), name))
 
 
 def _attribute_name(call: Call) -> bytes:
@@ -404,12 +404,12 @@ HANDLERS: Mapping[str, Callable[[Broker, Call], int | Descriptor | None]] = {
     "utimes": lambda b, c: _set_times(b, c, 1, lambda: _at(c), _FINE),
     "futimesat": lambda b, c: _set_times(b, c, 2, lambda: _beside_or_held(c), _FINE),
     "utimensat": lambda b, c: _set_times(b, c, 2, lambda: _beside_or_held(c, c.arguments[3])),
-    "setxattr": lambda b, c: _set_attribute(b, c, _at(c)),
-    "lsetxattr": lambda b, c: _set_attribute(b, c, _at(c, follow=False)),
-    "fsetxattr": lambda b, c: _set_attribute(b, c, _held(c)),
-    "removexattr": lambda b, c: _remove_attribute(b, c, _at(c)),
-    "lremovexattr": lambda b, c: _remove_attribute(b, c, _at(c, follow=False)),
-    "fremovexattr": lambda b, c: _remove_attribute(b, c, _held(c)),
+    "setxattr": lambda b, c: _set_attribute(b, c, lambda: _at(c)),
+    "lsetxattr": lambda b, c: _set_attribute(b, c, lambda: _at(c, follow=False)),
+    "fsetxattr": lambda b, c: _set_attribute(b, c, lambda: _held(c)),
+    "removexattr": lambda b, c: _remove_attribute(b, c, lambda: _at(c)),
+    "lremovexattr": lambda b, c: _remove_attribute(b, c, lambda: _at(c, follow=False)),
+    "fremovexattr": lambda b, c: _remove_attribute(b, c, lambda: _held(c)),
     "umask": _mask_changes,
     "landlock_restrict_self": _narrowing_begins,
     **dict.fromkeys(IDENTITY_CALLS, _identity_changes),

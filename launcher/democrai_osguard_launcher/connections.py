@@ -193,10 +193,13 @@ class Connections:
                 )
             except BrokenPipeError:
                 if held.type == socket.SOCK_STREAM and not flags & outgoing.NOSIGNAL:
-                    send_signal(call, signal.SIGPIPE)
+                    send_signal(call, signal.SIGPIPE, lambda: self._still_waits(call))
                 raise
 
         return held, act
+
+    def _still_waits(self, call: Call) -> bool:
+        return notification.is_waiting(self._broker.listener, call)
 
     def _checked(self, call: Call, held: HeldSocket, judge: Callable[[], bytes]) -> bytes:
         """Return the address that was judged, for a caller that still waits."""

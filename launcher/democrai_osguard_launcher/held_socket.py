@@ -120,11 +120,12 @@ def taken(call: Call, number: int) -> int:
         os.close(process)
 
 
-def send_signal(call: Call, number: int) -> None:
-    """Send the caller's process a signal."""
+def send_signal(call: Call, number: int, still_waits: Callable[[], bool]) -> None:
+    """Send the caller a signal, if it still waits: only then is it known whose process it is."""
     process = _process(call)
     try:
-        signal.pidfd_send_signal(process, number)
+        if still_waits():
+            signal.pidfd_send_signal(process, number)
     finally:
         os.close(process)
 
