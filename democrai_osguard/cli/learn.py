@@ -30,7 +30,7 @@ _PATIENCE = 600  # seconds for an answer
 _SEEN = {"call": "asked", "pid": 0, "program": ""}
 
 
-@click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.command(context_settings={"allow_interspersed_args": False})
 @click.option(
     "--manifest-out", type=click.Path(dir_okay=False), help="Write the manifest to this file."
 )

@@ -9,6 +9,7 @@ import os
 
 from . import kernel, landlock, stored_programs
 from .errors import NotEnforced
+from .plan import DECLARED
 from .record import Record
 
 TYPE_CHECKING = False
@@ -51,6 +52,7 @@ class Restrictions(Record):
     ruleset: int | None  # a descriptor; None where there is no Landlock
     own_folder: tuple[PathRights, ...]  # what only the confined process itself can open
     programs: Programs
+    vanished: tuple[str, ...] = ()  # what the rules name, and was there when the plan was made
 
 
 def assemble(plan: Plan, *, supervised: bool, also: str | None = None) -> Programs:
@@ -76,12 +78,9 @@ def assemble(plan: Plan, *, supervised: bool, also: str | None = None) -> Progra
 
 def prepare(plan: Plan, programs: Programs) -> Restrictions:
     """Open the roots, while files can still be read."""
-    return Restrictions(
-        plan=plan,
-        ruleset=_ruleset(plan) if plan.abi else None,
-        own_folder=tuple(entry for entry in plan.paths if entry.path == OWN_FOLDER),
-        programs=programs,
-    )
+    ruleset, vanished = _ruleset(plan) if plan.abi else (None, ())
+    own_folder = tuple(entry for entry in plan.paths if entry.path == OWN_FOLDER)
+    return Restrictions(plan, ruleset, own_folder, programs, vanished)
 
 
 def enforce(
@@ -151,28 +150,33 @@ def gaps(keep: Iterable[int]) -> Iterator[tuple[int, int]]:
     yield first, kernel.LAST_DESCRIPTOR
 
 
-def _ruleset(plan: Plan) -> int:
+def _ruleset(plan: Plan) -> tuple[int, tuple[str, ...]]:
     ruleset = kernel.create_ruleset(*plan.handled)
-    _allow_paths(ruleset, (entry for entry in plan.paths if entry.path != OWN_FOLDER))
+    paths = (entry for entry in plan.paths if entry.path != OWN_FOLDER)
+    vanished = [entry.path for entry in _allow_paths(ruleset, paths) if entry.why == DECLARED]
     for port, rights in plan.ports:
         kernel.allow_port(ruleset, port, rights)
-    return ruleset
+    return ruleset, tuple(vanished)
 
 
-def _allow_paths(ruleset: int, paths: Iterable[PathRights]) -> None:
-    """Add what exists to the ruleset. What vanished since the plan opens nothing."""
-    for path, rights, _ in paths:
+def _allow_paths(ruleset: int, paths: Iterable[PathRights]) -> list[PathRights]:
+    """Add what exists to the ruleset, and return the rest, which opens nothing."""
+    vanished = []
+    for entry in paths:
+        path, rights, _ = entry
         if not rights:  # none that this kernel knows
             continue
         try:
             descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
         except OSError:
+            vanished.append(entry)
             continue
         try:
             kernel.allow_path(ruleset, descriptor, rights)
         except OSError as error:
             _allow_file(ruleset, descriptor, rights, error)
         os.close(descriptor)
+    return vanished
 
 
 def _allow_file(ruleset: int, descriptor: int, rights: int, error: OSError) -> None:

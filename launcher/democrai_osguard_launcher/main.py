@@ -76,7 +76,11 @@ def _launch(options: Options) -> None:
     from .enforcement import enforce_always
 
     enforce_always(has_seccomp=plan.seccomp)
-    become(command.path, options, environment, make_ready(plan, facts.objects, companion))
+    ready = make_ready(plan, facts.objects, companion)
+    if ready.restrictions.vanished:
+        gone = ", ".join(ready.restrictions.vanished)
+        _say(f"these paths are gone since and open nothing: {gone}")
+    become(command.path, options, environment, ready)
 
 
 def _whole(plan: Plan, options: Options, environment: dict[str, str]) -> Plan:

@@ -385,6 +385,14 @@ def test_the_commands_own_code_is_returned(home: Path) -> None:
     assert json.loads(done.stdout) == {"access": []}
 
 
+def test_an_option_that_there_is_not_is_no_command(home: Path) -> None:
+    done = osguard_learn(home, "touch", "ran", options=("--deny-frist",))
+    assert (done.returncode, done.stdout, (home / "ran").exists()) == (64, "", False)
+    assert done.stderr.startswith("democrai-osguard: No such option")
+    assert done.stderr.count("\n") == 1
+    assert osguard_learn(home, "sh", "-c", "exit 3").returncode == 3
+
+
 def test_with_json_standard_output_is_json_and_nothing_of_the_commands(home: Path) -> None:
     done = osguard_learn(home, "sh", "-c", "echo '{'; echo more >&2", options=("--json",))
     assert done.returncode == 0

@@ -9,7 +9,7 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
-from kernel.conftest import in_a_fork, plan_for
+from kernel.conftest import PACKAGES, in_a_fork, plan_for
 
 from democrai_osguard_launcher import bpf, kernel, seccomp
 
@@ -82,3 +82,31 @@ def test_a_path_that_vanishes_after_the_plan_opens_nothing(tmp_path: Path) -> No
     (tmp_path / "inside").rmdir()
     assert in_a_fork((tmp_path / "outside").read_text, plan) == "EACCES"
     assert in_a_fork(lambda: os.listdir(tmp_path), plan) == "EACCES"
+
+
+VANISHING = """
+import os, sys
+from democrai_osguard_launcher import confinement, main
+make_ready = confinement.make_ready
+def late(*arguments):
+    os.rmdir(sys.argv[2])
+    return make_ready(*arguments)
+confinement.make_ready = late
+main.run()
+"""
+
+
+def test_a_path_that_vanishes_after_the_plan_is_said_in_one_line(tmp_path: Path) -> None:
+    inside = tmp_path / "inside"
+    inside.mkdir()
+    command = ["--read", inside, "--", "/bin/sh", "-c", "echo ran"]
+    done = subprocess.run(
+        [sys.executable, "-c", VANISHING, *map(str, command)],
+        env={"PATH": os.environ["PATH"], "PYTHONPATH": str(PACKAGES)},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (0, "ran\n"), done.stderr
+    assert done.stderr.endswith(
+        f"democrai-launch: these paths are gone since and open nothing: {inside}\n"
+    )
+    assert done.stderr.count(str(inside)) == 1
