@@ -162,6 +162,8 @@ REFUSED_REQUESTS: Mapping[int, str] = {
     0x40806685: "FS_IOC_ENABLE_VERITY freezes a file through a descriptor that only reads",
     0x40087602: "FS_IOC_SETVERSION changes metadata through a descriptor that only reads",
     0x40086604: "EXT4_IOC_SETVERSION, likewise, under the number that ext4 had for it first",
+    0x40047211: "FAT_IOCTL_SET_ATTRIBUTES, likewise: on FAT these are the modes",
+    0x40186F04: "OCFS2_IOC_REFLINK makes a copy under a new name past every check of paths",
     0x800C6613: "FS_IOC_SET_ENCRYPTION_POLICY changes a folder that is only read",
     0xC0406618: "FS_IOC_REMOVE_ENCRYPTION_KEY locks files of others who read them",
     0xC0406619: "FS_IOC_REMOVE_ENCRYPTION_KEY_ALL_USERS, likewise",

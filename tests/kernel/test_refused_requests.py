@@ -1,4 +1,4 @@
-"""Requests that type or paste into a terminal: refused by the filter itself, whatever is opened."""
+"""Requests that act past every other check: refused by the filter itself, whatever is opened."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ import pytest
 from host_features import lack
 from kernel.techniques import call
 
+from democrai_osguard_launcher.seccomp import REFUSED_REQUESTS
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -20,14 +22,22 @@ pytestmark = pytest.mark.needs("landlock", "seccomp", "root")
 NOBODY = 65534
 IOCTL = 16
 TIOCLINUX = 0x541C
-REQUESTS = {"TIOCSTI": termios.TIOCSTI, "TIOCLINUX": TIOCLINUX, "TIOCSETD": termios.TIOCSETD}
+REQUESTS = {
+    "TIOCSTI": termios.TIOCSTI,
+    "TIOCLINUX": TIOCLINUX,
+    "TIOCSETD": termios.TIOCSETD,
+    # Of file systems that this host need not have.
+    "FAT_IOCTL_SET_ATTRIBUTES": 0x40047211,
+    "OCFS2_IOC_REFLINK": 0x40186F04,
+    **{why.split()[0].rstrip(","): request for request, why in REFUSED_REQUESTS.items()},
+}
 SHIFT_STATE = bytes([6, *bytes(7)])  # of what TIOCLINUX can do the part that only asks
 CONSOLE = "/dev/tty0"
 AT_THE_CONSOLE: tuple[Grant, ...] = (("read", CONSOLE), ("modify", CONSOLE))
 
 
 def to_a_pipe(request: int) -> Callable[[], object]:
-    return lambda: call(IOCTL, os.pipe()[0], request, bytes(8))
+    return lambda: call(IOCTL, os.pipe()[0], request, bytes(4096))
 
 
 def to_the_console(request: int, argument: bytes) -> Callable[[], object]:
@@ -41,7 +51,7 @@ def to_the_console(request: int, argument: bytes) -> Callable[[], object]:
 @pytest.mark.parametrize("uid", [0, NOBODY], ids=["root", "nobody"])
 @pytest.mark.parametrize("upper_half", [0, 1 << 32], ids=["plain", "dirty upper half"])
 @pytest.mark.parametrize("name", REQUESTS)
-def test_only_the_filter_refuses_a_request_at_what_is_no_terminal(
+def test_only_the_filter_refuses_a_request_at_what_has_no_use_for_it(
     name: str, upper_half: int, uid: int, free: Free, confined: Confined
 ) -> None:
     """The kernel says ENOTTY of a pipe and Landlock nothing, so that EPERM is the filter's word."""
