@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import runpy
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -204,6 +205,30 @@ def test_calls_that_no_block_names_pass_the_argument_program() -> None:
     program = seccomp.argument_program("x86_64", (), truncate_is_seen=False)
     for number in set(range(600)) - looked_at:
         assert run(program, number, architecture=seccomp.ARCHITECTURES["x86_64"]) == ALLOW
+
+
+HOT = {
+    "read": (0, 63), "write": (1, 64), "close": (3, 57), "fstat": (5, 80), "lseek": (8, 62),
+    "mmap": (9, 222), "getdents64": (217, 61), "newfstatat": (262, 79), "statx": (332, 291),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+@pytest.mark.parametrize("call", HOT)
+def test_what_programs_do_most_is_answered_by_its_number_alone(call: str, machine: str) -> None:
+    """The kernel keeps such an answer in a table, and runs no program for it any more."""
+    architecture = seccomp.ARCHITECTURES[machine]
+    every = {
+        **programs(machine),
+        "waiting": seccomp.broker_program(machine, ("create", "delete", "metadata", "connect")),
+    }
+    number = HOT[call][MACHINES.index(machine)]
+    for program in every.values():
+        assert run(program, number, architecture=architecture, blind=True) == ALLOW
+    opening = seccomp.NUMBERS["openat"][MACHINES.index(machine)]
+    assert opening is not None
+    with pytest.raises(struct.error):
+        run(every["arguments"], opening, architecture=architecture, blind=True)
 
 
 WAITING = (
