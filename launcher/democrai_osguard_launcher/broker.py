@@ -160,10 +160,10 @@ class Broker:
         return umask
 
     def _asked_umask(self, call: Call) -> int:
-        user, group, able, umask = call.identity()
-        *own, own_able, _ = Call(0, os.getpid(), 0, ()).identity()
+        who, able, umask = call.identity()
+        own, own_able, _ = Call(0, os.getpid(), 0, ()).identity()
         # What the broker alone has is to look into others, and acts on no file.
-        if [user, group] != own or own_able & _ACTING & ~able:
+        if who != own or own_able & _ACTING & ~able:
             raise OSError(errno.EPERM, os.strerror(errno.EPERM))
         self.standing.learn(call.thread, umask)
         return umask

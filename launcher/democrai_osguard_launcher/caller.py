@@ -21,6 +21,7 @@ AT_FDCWD = -100
 _PATH_MAX = 4096
 _OWN_DESCRIPTORS = b"/proc/self/fd/"
 _PAGE = 4096
+_LONGEST_STATUS = 1 << 16  # of somebody in some thousands of groups; a longer one is refused
 # What these names mean depends on who asks.
 _OWN_NAMES = {
     b"/proc/self": b"/proc/%d",
@@ -139,11 +140,15 @@ class Call(Record):
             return self.resolve(folder, head), name
         return self.resolve(folder, b"/") if path.startswith(b"/") else self.base(folder), name
 
-    def identity(self) -> tuple[int, int, int, int]:
-        """Return the caller's file system user and group, capabilities and umask, as /proc says."""
+    def identity(self) -> tuple[tuple[bytes, ...], int, int]:
+        """Return who the caller is to files, its capabilities and its umask, as /proc says.
+
+        Who it is: the file system's user and group, and all other groups.
+        """
         status = self._status()
-        user, group = (int(_field(status, name).split()[3]) for name in (b"Uid", b"Gid"))
-        return user, group, int(_field(status, b"CapEff"), 16), int(_field(status, b"Umask"), 8)
+        user, group = (_field(status, name).split()[3] for name in (b"Uid", b"Gid"))
+        who = user, group, *_field(status, b"Groups").split()
+        return who, int(_field(status, b"CapEff"), 16), int(_field(status, b"Umask"), 8)
 
     def process(self) -> int:
         """Return the number of the caller's process; 0 when it is gone."""
@@ -166,7 +171,7 @@ class Call(Record):
     def _status(self) -> bytes:
         descriptor = os.open(f"/proc/{self.thread}/status", os.O_RDONLY | os.O_CLOEXEC)
         try:
-            return os.read(descriptor, _PAGE)
+            return os.read(descriptor, _LONGEST_STATUS)
         finally:
             os.close(descriptor)
 

@@ -89,6 +89,7 @@ NUMBERS: Mapping[str, tuple[int | None, int | None]] = {
     "setresgid": (119, 149),
     "setfsuid": (122, 151),
     "setfsgid": (123, 152),
+    "setgroups": (116, 159),
     "capset": (126, 91),
     "landlock_restrict_self": (446, 446),
     "chmod": (90, None),
@@ -119,7 +120,7 @@ METADATA_CALLS = tuple(NUMBERS)[tuple(NUMBERS).index("chmod") :]
 # What changes the caller so that the broker must know; the kernel then carries it out.
 IDENTITY_CALLS = (
     "setuid", "setgid", "setreuid", "setregid", "setresuid", "setresgid", "setfsuid", "setfsgid",
-    "capset",
+    "setgroups", "capset",
 )  # fmt: skip
 STANDING_CALLS = ("umask", *IDENTITY_CALLS, "landlock_restrict_self")
 # What a traced run looks at: all that a rule could allow.
