@@ -120,7 +120,7 @@ class Broker:
 
         None leaves it waiting, for somebody who will settle it.
         """
-        if name in NAME_CALLS and self.narrowing.concerns(call.thread):
+        if self.narrowing.concerns(call.thread) and name in NAME_CALLS:
             raise GoOn  # all of the caller's layers are asked there
         return HANDLERS[name](self, call)
 
