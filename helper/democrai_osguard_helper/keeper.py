@@ -56,6 +56,7 @@ class Keeper:
         journal: Journal,
         checkpoint: Callable[[str], None] = no_checkpoint,
     ) -> None:
+        self.account_of: Callable[[int], int] = lambda uid: uid  # for whom a user counts
         self.layers = tuple(layers)
         self.boxes = Boxes(tree, self.layers, probe, checkpoint)
         self.records: dict[str, Record] = {}
@@ -162,7 +163,8 @@ class Keeper:
         return open_for + [(box, ()) for box in self.boxes.stock()]
 
     def _check_room(self, uid: int) -> None:
-        mine = sum(record.uid == uid for record in self.records.values())
+        account = self.account_of(uid)
+        mine = sum(self.account_of(each.uid) == account for each in self.records.values())
         if mine >= MAX_PER_USER or len(self.records) >= MAX_SANDBOXES:
             raise Refusal("too_many_sandboxes", f"you have {mine} of {MAX_PER_USER} sandboxes")
 
@@ -175,8 +177,8 @@ class Keeper:
         others = Counter[int]()
         for each in self.records.values():
             if each.name != record.name:
-                others[each.uid] += each.weight
-        if not crowd.has_room(record.weight, record.uid, others):
+                others[self.account_of(each.uid)] += each.weight
+        if not crowd.has_room(record.weight, self.account_of(record.uid), others):
             text = "your sandboxes, or those of all, hold too many endpoints together"
             raise Refusal("too_many_endpoints", text)
 

@@ -193,6 +193,7 @@ class Server:
         self._greet = greet
         self._listener = listener
         self._clients: set[Connection] = set()
+        self.account_of: Callable[[int], int] = lambda uid: uid  # for whom a user counts
         self._unheard: dict[int | None, deque[protocol.Reply]] = {}  # by whose they are
         self.desk = connect(self)
         listener.settimeout(0)
@@ -210,7 +211,7 @@ class Server:
         if not heard:  # nobody's flood pushes out what others are to hear
             self._unheard.setdefault(uid, deque(maxlen=MAX_BACKLOG)).append(message)
         if len(self._unheard) > MAX_UNHEARD:
-            del self._unheard[next(iter(self._unheard))]
+            self._forget_unheard()
 
     def replay(self, client: Connection) -> None:
         """Send a new listener what nobody has heard yet."""
@@ -226,8 +227,8 @@ class Server:
         """Tell whether what a client left unfinished may wait here."""
         buffered = Counter[int]()
         for each in self._clients:
-            buffered[each.peer.uid] += each.buffered
-        return crowd.may_wait(client.buffered, client.peer.uid, buffered)
+            buffered[self.account_of(each.peer.uid)] += each.buffered
+        return crowd.may_wait(client.buffered, self.account_of(client.peer.uid), buffered)
 
     def forget(self, client: Connection) -> None:
         """Let a client go."""
@@ -253,11 +254,18 @@ class Server:
         except PeerRefused as error:
             _turn_away(stream, Refused(error.code, str(error)[:400]))
             return
-        if not crowd.has_place(peer.uid, Counter(each.peer.uid for each in self._clients)):
+        places = Counter(self.account_of(each.peer.uid) for each in self._clients)
+        if not crowd.has_place(self.account_of(peer.uid), places):
             peer.close()
             _turn_away(stream, Refused("busy", "too many connections: try again later"))
             return
         self._clients.add(Connection(self, stream, peer))
+
+    def _forget_unheard(self) -> None:
+        """Drop the oldest of whoever has most users with something to hear."""
+        accounts = {uid: None if uid is None else self.account_of(uid) for uid in self._unheard}
+        (largest, _), *_ = Counter(accounts.values()).most_common(1)
+        del self._unheard[next(uid for uid, account in accounts.items() if account == largest)]
 
     def _drop_late(self) -> None:
         now = self.loop.now()

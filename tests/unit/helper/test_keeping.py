@@ -59,7 +59,7 @@ class World:
             self.tree,
             self.journal,
             lambda uid, message: self.heard.append((uid, message)),
-            lambda _address: "a.example.com",
+            lambda _names, _address: "a.example.com",
         )
 
     def restart(self) -> None:
