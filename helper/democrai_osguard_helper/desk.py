@@ -67,6 +67,7 @@ class Call:
     then: Then
     who: str
     safe_because: str
+    by_peer_alone: bool = False  # not by a child that inherited the connection
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,10 +251,14 @@ def _events(_desk: Desk, _peer: Peer, _request: Events, answered: Answered) -> N
 
 
 _ANYBODY: Final = "whoever may open the socket, from outside every sandbox"
+_PEER: Final = "who opened the connection, as the user that opened it, from outside every sandbox"
 _OWNER: Final = "the user who made the sandbox, or root, from outside every sandbox"
 
 CALLS: Final[Mapping[type[protocol.Request], Call]] = {
-    Confine: Call(_confine, Then.NOTHING, _ANYBODY, "moves the peer alone, into less than it had"),
+    Confine: Call(
+        *(_confine, Then.NOTHING, _PEER, "moves the peer alone, into less than it had"),
+        by_peer_alone=True,
+    ),
     Update: Call(_update, Then.MORE, _OWNER, "the owner could start the command without a sandbox"),
     Revoke: Call(_revoke, Then.MORE, _OWNER, "only takes away"),
     Release: Call(_release, Then.MORE, _OWNER, "removed only when nobody is inside"),

@@ -16,6 +16,7 @@ from . import crowd, sockets
 from .boxes import Boxes
 from .journal import JournalFailed
 from .layers import LayerFailed
+from .peers import PeerRefused
 from .records import MAX_POLICY, Cover, Record
 
 if TYPE_CHECKING:
@@ -196,14 +197,26 @@ class Keeper:
         self.checkpoint("record written")
         self._apply(record)
         self.checkpoint("policy applied")
-        peer.check()
-        box.move(peer.pid)
-        if peer.has_ended():  # its number may belong to somebody else by now
-            self._put_back(box)
-            raise ProcessLookupError(0, "the peer ended while it was moved")
+        self._move(box, peer)
         self.checkpoint("peer moved")
         self.records[record.name] = record
         return record
+
+    def _move(self, box: Box, peer: Peer) -> None:
+        """Move the peer, and look again: it may have ended, or become another's program, between.
+
+        What runs with the rights of no other user before and after had none in between.
+        """
+        peer.check()
+        peer.check_rights()
+        home = self._tree.at(peer.cgroup())
+        box.move(peer.pid)
+        try:
+            peer.check_rights()
+        except PeerRefused as error:
+            # Of an ended peer the number may be somebody's who came from nobody knows where.
+            self._put_back(box, self._tree.root() if error.code == "peer_gone" else home)
+            raise
 
     def _apply(self, record: Record) -> None:
         box, policy = self.box(record), record.policy()
@@ -252,10 +265,12 @@ class Keeper:
         except (LayerFailed, JournalFailed):
             return  # the box is closed and empty: the next start collects it
 
-    def _put_back(self, box: Box) -> None:
-        root = self._tree.root()
+    def _put_back(self, box: Box, home: Box) -> None:
         for pid in box.members():
-            root.move(pid)
+            try:
+                home.move(pid)
+            except OSError:  # it is gone, or its owner's
+                self._tree.root().move(pid)
 
 
 def uncovered(items: Sequence[sockets.Open], cover: Cover) -> list[sockets.Open]:

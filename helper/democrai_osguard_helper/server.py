@@ -35,6 +35,7 @@ class Connection:
         self._server = server
         self._stream = stream
         self._incoming = bytearray()
+        self._from_others = False  # whether somebody else sent a part of it
         self._outgoing = bytearray()
         self._lost = 0
         self._busy = False
@@ -95,20 +96,21 @@ class Connection:
 
     def _read(self) -> None:
         try:
-            data = receive(self._stream, _CHUNK, self.peer)
+            data, is_peer = receive(self._stream, _CHUNK, self.peer)
         except BlockingIOError:
             return
         except PeerRefused as error:
             self._end_with(Refused(error.code, str(error)[:400]))
             return
         except OSError:
-            data = b""
+            data, is_peer = b"", False
         if not data or self.is_listening:  # a listener has nothing more to say
             self.close()
             return
         if not self._incoming:
             self._since = self._server.loop.now()
         self._incoming += data
+        self._from_others |= not is_peer
         self._go_on()
 
     def _go_on(self) -> None:
@@ -118,6 +120,8 @@ class Connection:
                 self._frames()
         except ProtocolViolation as error:
             self._end_with(Refused("protocol_violation", str(error)[:400]))
+        except PeerRefused as error:
+            self._end_with(Refused(error.code, str(error)[:400]))
 
     def _frames(self) -> None:
         if not self._server.may_wait(self):
@@ -132,7 +136,12 @@ class Connection:
                 return
             payload = bytes(self._incoming[protocol.HEADER : end])
             del self._incoming[:end]
-            self._call(protocol.parse_request(payload))
+            request = protocol.parse_request(payload)
+            if CALLS[type(request)].by_peer_alone and self._from_others:
+                self.peer.check()
+                raise PeerRefused("not_the_opener", "only who opened a connection has itself moved")
+            self._from_others = self._from_others and bool(self._incoming)
+            self._call(request)
 
     def _call(self, request: protocol.Request) -> None:
         self._busy = True

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 from typing import TYPE_CHECKING, ClassVar
 
 from democrai_osguard_helper.cgroups import Box, Tree
 from democrai_osguard_helper.layers import Attempt, LayerFailed
+from democrai_osguard_helper.peers import PeerRefused
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -118,13 +120,19 @@ class FakePeer:
 
     def __init__(self, uid: int = 1000, pid: int = 4242) -> None:
         self.uid, self.pid, self.pidfd = uid, pid, os.devnull
-        self.ended = False
+        self.looks = 0
+        self.change, self.changes_after = "", sys.maxsize
 
     def check(self) -> None:
         return
 
-    def has_ended(self) -> bool:
-        return self.ended
+    def check_rights(self) -> None:
+        self.looks += 1
+        if self.looks > self.changes_after:
+            raise PeerRefused(self.change, "as the test says")
+
+    def cgroup(self) -> str:
+        return "/home"
 
 
 class FakeProbe:

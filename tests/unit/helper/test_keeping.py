@@ -17,6 +17,7 @@ from democrai_osguard_helper.endpoints import Endpoint, parse_network
 from democrai_osguard_helper.journal import Journal
 from democrai_osguard_helper.keeper import Keeper, Refusal, uncovered
 from democrai_osguard_helper.layers import Attempt
+from democrai_osguard_helper.peers import PeerRefused
 from democrai_osguard_helper.protocol import Confine, Denial, Notice, Subject
 from democrai_osguard_helper.records import Cover
 from democrai_osguard_helper.sockets import Open
@@ -88,14 +89,29 @@ def test_a_peer_is_moved_into_a_box_that_every_layer_holds(world: World) -> None
     assert dict(world.journal.load()) == {record.name: record}
 
 
-def test_a_peer_that_ends_while_it_is_moved_leaves_nothing(world: World) -> None:
+@pytest.mark.parametrize(
+    ("code", "looks", "goes_to"),
+    [
+        ("peer_gone", 1, "cgroup.procs"),
+        ("rights_changed", 1, "home/cgroup.procs"),
+        ("rights_changed", 0, None),
+    ],
+)
+def test_a_peer_that_is_another_by_now_is_put_back_and_leaves_nothing(
+    world: World, code: str, looks: int, goes_to: str | None
+) -> None:
     peer = FakePeer()
-    peer.ended = True
-    with open(f"{world.tree.mount}/cgroup.procs", "w", encoding="ascii"):
-        pass
-    with pytest.raises(Refusal, match="ended while it was moved"):
+    peer.change, peer.changes_after = code, looks
+    (world.folder / "cgroup" / "home").mkdir()
+    for place in ("cgroup.procs", "home/cgroup.procs"):
+        (world.folder / "cgroup" / place).touch()
+    with pytest.raises(PeerRefused) as caught:
         world.confine(peer)
+    assert caught.value.code == code
     assert (world.keeper.records, world.tree.boxes(), dict(world.journal.load())) == ({}, (), {})
+    for place in ("cgroup.procs", "home/cgroup.procs"):
+        moved = (world.folder / "cgroup" / place).read_text()
+        assert moved == ("4242" if place == goes_to else "")
 
 
 def test_a_box_that_does_not_hold_is_given_to_nobody(world: World) -> None:
