@@ -6,6 +6,7 @@ Boxes have random names and are never made twice. Nothing here takes a path from
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import re
@@ -149,7 +150,12 @@ class Tree:
         return Box("", self.mount, "")
 
     def at(self, path: str) -> Box:
-        """Return the cgroup of this path, wherever in the tree it is: a process came from there."""
+        """Return the cgroup of this path, wherever in the tree it is: a process came from there.
+
+        Raise OSError for one outside of what we see of the tree.
+        """
+        if not path.startswith("/") or ".." in path.split("/"):
+            raise FileNotFoundError(errno.ENOENT, "a cgroup that is not to be seen from here", path)
         return Box("", f"{self.mount}{path.rstrip('/')}", path.strip("/"))
 
     def home(self) -> str:

@@ -12,7 +12,7 @@ from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from . import crowd, sockets
+from . import crowd, foreign_programs, sockets
 from .boxes import Boxes
 from .journal import JournalFailed
 from .layers import LayerFailed
@@ -58,6 +58,8 @@ class Keeper:
         checkpoint: Callable[[str], None] = no_checkpoint,
     ) -> None:
         self.account_of: Callable[[int], int] = lambda uid: uid  # for whom a user counts
+        self.left_behind: Callable[[str, str], Sequence[str]] = foreign_programs.left_behind
+        self.may_leave = frozenset[str]()  # of these, as the operator says
         self.layers = tuple(layers)
         self.boxes = Boxes(tree, self.layers, probe, checkpoint)
         self.records: dict[str, Record] = {}
@@ -208,8 +210,9 @@ class Keeper:
         What runs with the rights of no other user before and after had none in between.
         """
         peer.check()
-        peer.check_rights()
         home = self._tree.at(peer.cgroup())
+        self._check_programs(home)
+        peer.check_rights()
         box.move(peer.pid)
         try:
             peer.check_rights()
@@ -217,6 +220,17 @@ class Keeper:
             # Of an ended peer the number may be somebody's who came from nobody knows where.
             self._put_back(box, self._tree.root() if error.code == "peer_gone" else home)
             raise
+
+    def _check_programs(self, home: Box) -> None:
+        """Raise Refusal where others hold a process and would not hold it in a sandbox."""
+        left = [
+            each
+            for each in self.left_behind(home.path, self._tree.path)
+            if each not in self.may_leave
+        ]
+        if left:
+            text = f"programs of others ({', '.join(left)}) hold this process where it is"
+            raise Refusal("leaves_programs", f"{text}, and would not in a sandbox: --may-leave")
 
     def _apply(self, record: Record) -> None:
         box, policy = self.box(record), record.policy()

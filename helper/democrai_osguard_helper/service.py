@@ -51,6 +51,7 @@ class Settings:
     refresh_seconds: float = 60.0
     resolver_socket: str | None = None
     ready_boxes: int = 2
+    may_leave: frozenset[str] = frozenset()
 
 
 class Service:
@@ -79,6 +80,7 @@ class Service:
         self._accounts = Accounts()
         self.keeper.account_of = self._accounts.of
         self.keeper.boxes.target = settings.ready_boxes
+        self.keeper.may_leave = settings.may_leave
         self._news: RulesetNews | None = None
         self.changed: Callable[[], None] = lambda: None  # called when a layer joined
         self._warmer = Warmer(self._tree)

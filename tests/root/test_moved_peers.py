@@ -11,12 +11,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import pytest
-from root.daemons import NOBODY, START_SECONDS, become, eventually
+from root.daemons import NOBODY, START_SECONDS, Resident, become, eventually, resident
 from root.lab import ALLOWED, PORT
 
-from democrai_osguard_helper import protocol
-from democrai_osguard_helper.cgroups import inside_sandbox
+from democrai_osguard_helper import kernel, protocol
+from democrai_osguard_helper.cgroups import Box, find_mount, inside_sandbox
 from democrai_osguard_helper.endpoints import Endpoint, parse_network
+from democrai_osguard_helper.foreign_programs import PLACES, left_behind
 from democrai_osguard_helper.protocol import Confine, Subject
 
 if TYPE_CHECKING:
@@ -128,3 +129,92 @@ def test_a_program_with_other_rights_is_not_moved_into_a_users_sandbox(
             assert peer.is_moved() is (answer == "applied")
     finally:
         open_daemon.process.send_signal(signal.SIGCONT)
+
+
+CONNECT4, DEVICE = (18, 10), (15, 6)  # kinds of programs, and where they are attached
+REFUSE, ALLOW = (bytes((0xB7, 0, 0, 0, answer, 0, 0, 0, 0x95, *bytes(7))) for answer in (0, 1))
+
+
+@pytest.fixture
+def elsewhere() -> Iterator[Box]:
+    """Return a cgroup of the test's own, with another one below it."""
+    box = Box("", f"{find_mount()}/osguard-test-{os.getpid()}", "")
+    os.makedirs(f"{box.path}/below")
+    yield box
+    assert eventually(box.remove)
+
+
+def _attach(box: Box, kind: tuple[int, int], code: bytes) -> None:
+    cgroup = os.open(box.path, os.O_RDONLY | os.O_DIRECTORY)
+    program = kernel.prog_load(*kind, code, "somebodys")
+    kernel.prog_attach(cgroup, program, kind[1])
+    os.close(program)
+    os.close(cgroup)
+
+
+def _enter(folder: str) -> None:
+    Box("", folder, "").move(os.getpid())
+
+
+@dataclass
+class Held:
+    """Somebody's program on a cgroup, and what it does to a process there."""
+
+    word: str
+    kind: tuple[int, int]
+    code: bytes
+    connects: str
+
+
+PROGRAMS: Final = (
+    Held("connect4", CONNECT4, REFUSE, "Operation not permitted"),
+    Held("device", DEVICE, ALLOW, "allowed"),
+)
+
+
+@pytest.mark.parametrize("below", ["", "/below"], ids=["on its own cgroup", "above"])
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda each: each.word)
+def test_nobody_leaves_the_programs_of_others_by_being_confined(
+    running: Daemon, elsewhere: Box, below: str, program: Held
+) -> None:
+    place = elsewhere.path + below
+    with resident(running.socket, ONE, before=lambda: _enter(place)) as free:
+        assert free.does("tcp", ALLOWED[4], PORT) == "allowed"  # the control: nobody holds it there
+    _attach(elsewhere, program.kind, program.code)
+    held = Resident(running.socket, ONE, before=lambda: _enter(place))
+    try:
+        assert held.does("tcp", ALLOWED[4], PORT) == program.connects
+        assert held.sandbox.startswith("! leaves_programs: ")
+        assert f"({program.word})" in held.sandbox
+        with open(f"/proc/{held.pid}/cgroup", encoding="utf-8") as file:
+            assert not inside_sandbox(file.read())
+    finally:
+        held.end()
+
+
+def test_programs_that_hold_in_both_places_are_not_left_behind(elsewhere: Box) -> None:
+    other = f"{elsewhere.path}/other"
+    os.mkdir(other)
+    below = f"{elsewhere.path}/below"
+    _attach(elsewhere, CONNECT4, REFUSE)
+    assert left_behind(below, other) == ()
+    assert left_behind(below, os.path.dirname(elsewhere.path)) == ("connect4",)
+
+
+def test_every_place_that_this_kernel_has_for_programs_is_looked_at(elsewhere: Box) -> None:
+    found = set()
+    cgroup = os.open(elsewhere.path, os.O_RDONLY | os.O_DIRECTORY)
+    for number in range(256):
+        with contextlib.suppress(OSError):  # no place of a cgroup, or none at all
+            kernel.prog_ids(cgroup, number, inherited=True)
+            found.add(number)
+    os.close(cgroup)
+    assert {CONNECT4[1], DEVICE[1]} <= found <= set(PLACES)
+
+
+def test_an_operator_lets_programs_be_left(daemon: Daemon, elsewhere: Box) -> None:
+    daemon.start("--may-leave", "device,sysctl")
+    daemon.wait()
+    _attach(elsewhere, DEVICE, ALLOW)
+    with resident(daemon.socket, ONE, before=lambda: _enter(elsewhere.path)) as child:
+        assert child.does("tcp", ALLOWED[4], PORT) == "allowed"

@@ -115,6 +115,11 @@ def empty(box: Box) -> None:
         file.write("populated 0")
 
 
+def nothing_left_behind(_old: str, _new: str) -> tuple[str, ...]:
+    """Be a host on which nobody else has programs."""
+    return ()
+
+
 class FakePeer:
     """A process that lives until the test says otherwise."""
 

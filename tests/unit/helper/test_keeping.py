@@ -10,7 +10,15 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from unit.helper.fakes import FakeLayer, FakePeer, FakeProbe, FakeTree, empty, written
+from unit.helper.fakes import (
+    FakeLayer,
+    FakePeer,
+    FakeProbe,
+    FakeTree,
+    empty,
+    nothing_left_behind,
+    written,
+)
 
 from democrai_osguard_helper import crowd
 from democrai_osguard_helper.endpoints import Endpoint, parse_network
@@ -55,6 +63,7 @@ class World:
         self.journal = Journal(str(self.folder / "state"))
         probe: Any = self.probe
         self.keeper = Keeper(self.tree, self.layers, probe, self.journal)
+        self.keeper.left_behind = nothing_left_behind
         self.upkeep = Upkeep(
             self.keeper,
             self.tree,
@@ -112,6 +121,21 @@ def test_a_peer_that_is_another_by_now_is_put_back_and_leaves_nothing(
     for place in ("cgroup.procs", "home/cgroup.procs"):
         moved = (world.folder / "cgroup" / place).read_text()
         assert moved == ("4242" if place == goes_to else "")
+
+
+@pytest.mark.parametrize("may", [frozenset[str](), frozenset({"device"})], ids=["", "device"])
+def test_nobody_leaves_programs_of_others_unless_the_operator_says_so(
+    world: World, may: frozenset[str]
+) -> None:
+    world.keeper.left_behind = lambda old, _new: ("device",) if old.endswith("/home") else ()
+    world.keeper.may_leave = may
+    if may:
+        assert world.confine().name in world.keeper.records
+        return
+    with pytest.raises(Refusal, match=r"programs of others \(device\)") as caught:
+        world.confine()
+    assert caught.value.code == "leaves_programs"
+    assert (world.keeper.records, world.tree.boxes(), dict(world.journal.load())) == ({}, (), {})
 
 
 def test_a_box_that_does_not_hold_is_given_to_nobody(world: World) -> None:
