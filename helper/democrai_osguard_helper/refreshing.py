@@ -63,18 +63,22 @@ class Refreshing:
             if uses or (record.names and moved):
                 self._stale[record.name] = None
 
-    def catch_up(self) -> None:
-        """Let one sandbox, of a user whose turn it is, have what the answers say."""
+    def catch_up(self) -> bool:
+        """Let one sandbox, of a user whose turn it is, have what the answers say.
+
+        Tell whether more are waiting.
+        """
         self._stale = {name: None for name in self._stale if self._is_there(name)}
         if not self._stale:
             self._turns.clear()
-            return
+            return False
         name = min(self._stale, key=lambda each: self._turns.get(self._account(each), 0))
         del self._stale[name]
         self._turns[self._account(name)] = self._turns.get(self._account(name), 0) + 1
         record = self._keeper.records[name]
         self._report(record)
         self._refresh(record)
+        return bool(self._stale)
 
     def _is_there(self, sandbox: str) -> bool:
         return sandbox in self._keeper.records

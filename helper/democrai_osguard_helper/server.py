@@ -130,6 +130,8 @@ class Connection:
         while len(self._incoming) >= protocol.HEADER and not self._outgoing:
             if self._busy:
                 raise ProtocolViolation("a second call before the first was answered")
+            if self.is_listening:
+                raise ProtocolViolation("a call after `events`")
             size = protocol.frame_length(bytes(self._incoming[: protocol.HEADER]))
             end = protocol.HEADER + size
             if len(self._incoming) < end:

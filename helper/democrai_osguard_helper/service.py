@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 COLLECT_SECONDS: Final = 1.0
 REPORT_SECONDS: Final = 0.5
-CATCH_UP_SECONDS: Final = 0.02
+CATCH_UP_SECONDS: Final = 0.05
 ACCOUNTS_SECONDS: Final = 10.0
 
 
@@ -168,8 +168,9 @@ class Service:
     def _catch_up(self) -> None:
         """Give sandboxes what names stand for now; as much time again is for others."""
         begun = self.loop.now()
-        self._refreshing.catch_up()
-        self.loop.later(max(CATCH_UP_SECONDS, self.loop.now() - begun), self._catch_up)
+        is_behind = self._refreshing.catch_up()
+        spent = self.loop.now() - begun
+        self.loop.later(spent if is_behind else CATCH_UP_SECONDS, self._catch_up)
 
     def _try_again(self) -> None:
         """Try the layers that failed again, until none is missing."""

@@ -116,6 +116,19 @@ def test_the_sandboxes_of_one_user_do_not_hold_up_another_s(world: Named) -> Non
     other = world.confine_with(["a.example.com"], uid=1001)
     world.refreshing.due()
     world.refreshing.heard(_answer("a.example.com", str(PUBLIC)), ())
+    assert world.refreshing.catch_up()
+    assert world.refreshing.catch_up()
+    assert world.open_in(other) == (Endpoint(PUBLIC, 443),)
+    assert [world.refreshing.catch_up() for _ in range(19)] == [True] * 18 + [False]
+
+
+def test_subordinate_users_take_turns_as_one(world: Named) -> None:
+    world.keeper.account_of = lambda uid: 1000 if uid >= 100000 else uid
+    for number in range(20):
+        world.confine_with(["a.example.com"], uid=100000 + number)
+    other = world.confine_with(["a.example.com"], uid=1001)
+    assert {asker.uid for asker in world.refreshing.due()} == {1000, 1001}
+    world.refreshing.heard(_answer("a.example.com", str(PUBLIC)), ())
     world.refreshing.catch_up()
     world.refreshing.catch_up()
     assert world.open_in(other) == (Endpoint(PUBLIC, 443),)
