@@ -50,7 +50,7 @@ def ranges(subuid: str, passwd: str) -> tuple[Given, ...]:
             continue
         first, count = map(int, rest)
         account = int(owner) if _is_number(owner) else numbers.get(owner, ROOT)
-        together = firsts.setdefault(owner, first)
+        together = firsts.setdefault(owner, first or 1)  # nobody but root counts as root
         found.append(Given(first, count, account or together))
     return tuple(found)
 

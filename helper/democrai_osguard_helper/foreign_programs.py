@@ -71,16 +71,19 @@ def left_behind(old: str, new: str) -> tuple[str, ...]:
 def _in_force(folder: str) -> dict[int, set[int]]:
     cgroup = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        found = {place: _ids(cgroup, place) for place in PLACES}
+        return {
+            place: set(kernel.prog_ids(cgroup, place, inherited=True))
+            for place in PLACES
+            if _has_any(cgroup, place)
+        }
     finally:
         os.close(cgroup)
-    return {place: ids for place, ids in found.items() if ids}
 
 
-def _ids(cgroup: int, place: int) -> set[int]:
+def _has_any(cgroup: int, place: int) -> bool:
     try:
-        return set(kernel.prog_ids(cgroup, place, inherited=True))
+        return kernel.prog_count(cgroup, place) > 0
     except OSError as error:
         if error.errno == errno.EINVAL and place != _OLDEST:
-            return set()  # this kernel has no such place
+            return False  # this kernel has no such place
         raise

@@ -51,6 +51,7 @@ def test_a_subordinate_user_counts_for_who_was_given_it(
 def test_lines_that_say_nothing_are_passed_over() -> None:
     assert ranges("ada:1\n:::\nada:-1:5\n\0", "ada\n:::\n") == ()
     assert ranges("ada:5:1", "") == (Given(5, 1, 5),)
+    assert ranges("root:0:65536", USERS) == (Given(0, 65536, 1),)
 
 
 def test_a_host_without_the_file_knows_none(tmp_path: Path) -> None:
