@@ -60,6 +60,7 @@ class Keeper:
         self.account_of: Callable[[int], int] = lambda uid: uid  # for whom a user counts
         self.left_behind: Callable[[str, str], Sequence[str]] = foreign_programs.left_behind
         self.may_leave = frozenset[str]()  # of these, as the operator says
+        self.rights_for_good = False  # whether a peer must have no_new_privs
         self.layers = tuple(layers)
         self.boxes = Boxes(tree, self.layers, probe, checkpoint)
         self.records: dict[str, Record] = {}
@@ -212,10 +213,10 @@ class Keeper:
         peer.check()
         home = self._tree.at(peer.cgroup())
         self._check_programs(home)
-        peer.check_rights()
+        peer.check_rights(for_good=self.rights_for_good)
         box.move(peer.pid)
         try:
-            peer.check_rights()
+            peer.check_rights(for_good=self.rights_for_good)
         except PeerRefused as error:
             # Of an ended peer the number may be somebody's who came from nobody knows where.
             self._put_back(box, self._tree.root() if error.code == "peer_gone" else home)

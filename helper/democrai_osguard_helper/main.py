@@ -107,6 +107,9 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--may-leave", default="", help="programs of others that a confined process may leave"
     )
+    parser.add_argument(
+        "--require-no-new-privs", action="store_true", help="of every user but root"
+    )
     options = parser.parse_args(arguments)
     if not _INSTANCE.fullmatch(options.instance):
         parser.error("--instance: 1 to 8 of a-z and 0-9")
@@ -156,6 +159,7 @@ def _settings(options: argparse.Namespace) -> Settings:
         resolver_socket=options.resolver_socket,
         ready_boxes=options.ready_boxes,
         may_leave=frozenset(options.may_leave.split(",")),
+        require_no_new_privs=options.require_no_new_privs,
     )
 
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from .cgroups import inside_sandbox, place
+from .crowd import ROOT
 
 SO_PASSPIDFD: Final = 76  # since Linux 6.5, as the next two
 SO_PEERPIDFD: Final = 77
@@ -47,16 +48,20 @@ class Peer:
         if inside_sandbox(self._read("cgroup")):
             raise PeerRefused("inside_sandbox", "a process inside a sandbox may not ask")
 
-    def check_rights(self) -> None:
+    def check_rights(self, *, for_good: bool = False) -> None:
         """Raise PeerRefused unless it is still of the user and the group that it connected as.
 
-        A set-user-id program in its place is another's: no user decides what that may reach.
+        A set-user-id program in its place is another's: no user decides what that may reach. With
+        `for_good` it must not be able to become one either.
         """
         rows = dict(line.partition(":")[::2] for line in self._read("status").splitlines())
         users, groups = set(rows["Uid"].split()), set(rows["Gid"].split())
         if (users, groups) != ({str(self.uid)}, {str(self.gid)}):
             text = "the process that opened this connection has another's rights by now"
             raise PeerRefused("rights_changed", text)
+        if for_good and self.uid != ROOT and rows["NoNewPrivs"].strip() != "1":
+            text = "a process that could start set-user-id programs is not confined on this host"
+            raise PeerRefused("may_gain_rights", f"{text}: set no_new_privs first")
 
     def cgroup(self) -> str:
         """Return where in the tree of cgroups it is."""

@@ -52,6 +52,7 @@ class Settings:
     resolver_socket: str | None = None
     ready_boxes: int = 2
     may_leave: frozenset[str] = frozenset()
+    require_no_new_privs: bool = False
 
 
 class Service:
@@ -81,6 +82,7 @@ class Service:
         self.keeper.account_of = self._accounts.of
         self.keeper.boxes.target = settings.ready_boxes
         self.keeper.may_leave = settings.may_leave
+        self.keeper.rights_for_good = settings.require_no_new_privs
         self._news: RulesetNews | None = None
         self.changed: Callable[[], None] = lambda: None  # called when a layer joined
         self._warmer = Warmer(self._tree)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import shutil
 import signal
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.needs("bpf", "iptables", "ipset")
 ONE: Final = (Endpoint(parse_network(ALLOWED[4]), PORT),)
 REQUEST: Final = Confine(Subject("tool", "x"), None, ONE, (), "full")
+_SET_NO_NEW_PRIVS: Final = 38
 PLAIN, SET_UID, SET_GID = 0o755, 0o4755, 0o2755
 
 
@@ -129,6 +131,28 @@ def test_a_program_with_other_rights_is_not_moved_into_a_users_sandbox(
             assert peer.is_moved() is (answer == "applied")
     finally:
         open_daemon.process.send_signal(signal.SIGCONT)
+
+
+def _nobody(*, for_good: bool) -> None:
+    become(NOBODY)
+    if for_good:
+        assert ctypes.CDLL(None).prctl(_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
+
+
+@pytest.mark.parametrize("required", [False, True])
+def test_an_operator_confines_only_who_can_gain_no_rights(
+    daemon: Daemon, open_folder: str, required: bool
+) -> None:
+    daemon.socket = f"{open_folder}/helper.sock"
+    daemon.start("--group", "nogroup", *(["--require-no-new-privs"] if required else []))
+    daemon.wait()
+    with resident(daemon.socket, ONE, before=lambda: _nobody(for_good=True)) as child:
+        assert child.does("tcp", ALLOWED[4], PORT) == "allowed"
+    with resident(daemon.socket, ONE) as root:
+        assert root.does("tcp", ALLOWED[4], PORT) == "allowed"
+    other = Resident(daemon.socket, ONE, before=lambda: _nobody(for_good=False))
+    other.end()
+    assert other.sandbox.startswith("! may_gain_rights: ") is required
 
 
 CONNECT4, DEVICE = (18, 10), (15, 6)  # kinds of programs, and where they are attached

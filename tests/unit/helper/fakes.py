@@ -131,7 +131,8 @@ class FakePeer:
     def check(self) -> None:
         return
 
-    def check_rights(self) -> None:
+    def check_rights(self, *, for_good: bool = False) -> None:
+        assert not for_good
         self.looks += 1
         if self.looks > self.changes_after:
             raise PeerRefused(self.change, "as the test says")
