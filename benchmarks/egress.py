@@ -14,6 +14,7 @@ import platform
 import signal
 import socket
 import statistics
+import struct
 import subprocess
 import sys
 import tempfile
@@ -24,7 +25,8 @@ from typing import TYPE_CHECKING, Final
 from democrai_osguard.access import Identity, Operation, ResourceType, Scope, SubjectType
 from democrai_osguard.approvals import ApprovalService, Operator, open_store
 from democrai_osguard.enforcement.following import EgressLink
-from democrai_osguard_helper import firewall_plan
+from democrai_osguard_helper import firewall_plan, kernel
+from democrai_osguard_helper.bpf_hooks import HOOKS
 from democrai_osguard_helper.bpf_layer import BpfLayer
 from democrai_osguard_helper.cgroups import Tree, find_mount
 from democrai_osguard_helper.client import Client, HelperUnavailable
@@ -44,6 +46,7 @@ _CONNECT: Final = (ResourceType.NETWORK, Operation.CONNECT)
 _OPERATOR: Final = Operator("bench", super_role=True)
 INSTANCES: Final = {"bpf": "bench1", "bpf,firewall": "bench2"}
 SENDING_TURNS: Final = 60
+_PROG_GET_NEXT_ID: Final = 11
 STOCK: Final = 2  # boxes that wait for a peer
 SETS_OF_A_BOX: Final = 6
 HELPER: Final = Path(firewall_plan.__file__).parent.parent
@@ -365,8 +368,20 @@ def _knock() -> float:
             time.sleep(0.002)
 
 
+def programs() -> int:
+    """Return how many BPF programs the kernel has."""
+    count, number = 0, 0
+    call = (ctypes.c_long(kernel.bpf_number()), ctypes.c_int(_PROG_GET_NEXT_ID))
+    while True:
+        attributes = ctypes.create_string_buffer(struct.pack("=III", number, 0, 0))
+        if ctypes.CDLL(None).syscall(*call, attributes, ctypes.c_uint(12)) != 0:
+            return count
+        count, number = count + 1, struct.unpack_from("=I", attributes.raw, 4)[0]
+
+
 def holding(alive: int, cycles: int) -> None:
     """Many sandboxes at once, then many one after the other."""
+    loaded = programs()
     with daemon("bpf,firewall") as (path, pid):
         before = memory(pid)
         begun = time.perf_counter()
@@ -377,10 +392,10 @@ def holding(alive: int, cycles: int) -> None:
         say(f"{held} sandboxes alive after {seconds:.1f} s, {memory(pid) - before} KiB more")
         for child in children:
             end(child)
-        cycling(path, pid, cycles)
+        cycling(path, pid, cycles, loaded)
 
 
-def cycling(path: str, pid: int, cycles: int) -> None:
+def cycling(path: str, pid: int, cycles: int, loaded: int) -> None:
     """Create and release; print what is left."""
     sizes = []
     for turn in range(cycles):
@@ -391,17 +406,21 @@ def cycling(path: str, pid: int, cycles: int) -> None:
         while client.list().sandboxes:
             time.sleep(0.2)
     time.sleep(1.5)
-    saved = subprocess.run(["iptables-save"], capture_output=True, text=True, check=True).stdout
-    sets = subprocess.run(
-        ["ipset", "list", "-n"], capture_output=True, text=True, check=True
-    ).stdout
-    chains, boxes = saved.count(":OSG-bench2-"), len(Tree(find_mount(), "bench2").boxes())
+    saves = [_said_by("iptables-save"), _said_by("ip6tables-save")]
+    chains = sum(text.count(":OSG-bench2-") for text in saves)
+    sets = len(_said_by("ipset", "list", "-n").split())
+    boxes, more = len(Tree(find_mount(), "bench2").boxes()), programs() - loaded
     say(
         f"{cycles} cycles: memory {sizes} KiB, {len(os.listdir(f'/proc/{pid}/fd'))} descriptors, "
-        f"{chains} chains, {len(sets.split())} sets, {boxes} boxes (two wait in stock)"
+        f"{chains} chains, {sets} sets, {more} programs, {boxes} boxes (two wait in stock)"
     )
-    if (chains, len(sets.split()), boxes) != (STOCK, STOCK * SETS_OF_A_BOX, STOCK):
+    of_each = len(saves), SETS_OF_A_BOX, len(HOOKS), 1
+    if (chains, sets, more, boxes) != tuple(STOCK * each for each in of_each):
         sys.exit("egress: something was left behind")
+
+
+def _said_by(*words: str) -> str:
+    return subprocess.run(words, capture_output=True, text=True, check=True).stdout
 
 
 def main() -> None:

@@ -51,6 +51,13 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         """CREATE INDEX approval_requests_resume ON approval_requests (resume_state)
             WHERE resume_state = 'ready'""",
     ),
+    (
+        # What each decision looks for to forget it: without these it would read every request.
+        """CREATE INDEX approval_requests_withdrawn ON approval_requests (decided_at)
+            WHERE resume_state = 'withdrawn' AND resume_sealed IS NOT NULL""",
+        """CREATE INDEX approval_requests_closed ON approval_requests (last_seen)
+            WHERE state <> 'pending' AND resume_state NOT IN ('ready', 'started')""",
+    ),
 )
 VERSION = len(MIGRATIONS)
 

@@ -6,6 +6,7 @@ Boxes have random names and are never made twice. Nothing here takes a path from
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import re
@@ -148,11 +149,19 @@ class Tree:
         """Return the root of the tree, which belongs to nobody's sandbox."""
         return Box("", self.mount, "")
 
+    def at(self, path: str) -> Box:
+        """Return the cgroup of this path, wherever in the tree it is: a process came from there.
+
+        Raise OSError for one outside of what we see of the tree.
+        """
+        if not path.startswith("/") or ".." in path.split("/"):
+            raise FileNotFoundError(errno.ENOENT, "a cgroup that is not to be seen from here", path)
+        return Box("", f"{self.mount}{path.rstrip('/')}", path.strip("/"))
+
     def home(self) -> str:
         """Return the folder of the cgroup in which this process is."""
         with open("/proc/self/cgroup", encoding="utf-8") as file:
-            own = next(line[3:] for line in file.read().splitlines() if line.startswith("0::"))
-        return f"{self.mount}{own.rstrip('/')}"
+            return self.at(place(file.read())).path
 
     def remove(self) -> None:
         """Remove the folder when no box is left, unless others made it for us."""
@@ -171,11 +180,17 @@ def find_mount(mountinfo: str | None = None) -> str:
 
 def inside_sandbox(membership: str) -> bool:
     """Tell from the text of /proc/<pid>/cgroup whether the process is in any instance's box."""
-    for line in membership.splitlines():
-        if line.startswith("0::"):
-            # A tree that is mounted from further down shows what is above it too.
-            return line[3:].lstrip("/").startswith(PREFIX) or bool(_BOX.search(line))
-    return True  # no v2 line: nobody can say where the process is
+    path = place(membership)
+    if not path:
+        return True  # nobody can say where the process is
+    # A tree that is mounted from further down shows what is above it too.
+    return path.lstrip("/").startswith(PREFIX) or bool(_BOX.search(path))
+
+
+def place(membership: str) -> str:
+    """Return the path in the v2 tree from the text of /proc/<pid>/cgroup; empty without one."""
+    lines = (line[3:] for line in membership.splitlines() if line.startswith("0::"))
+    return next(lines, "")
 
 
 def _mountinfo() -> str:

@@ -29,12 +29,20 @@ MAX_ENDPOINTS_PER_USER: Final = 131_072
 MAX_WAITING: Final = 98_304
 MAX_WAITING_PER_USER: Final = 49_152
 FEW_ENDPOINTS: Final = 256  # that every call may bring
+# Addresses that names stand for, opened or not: whoever answers for a name says how many.
+MAX_KNOWN: Final = 262_144
+MAX_KNOWN_PER_USER: Final = 65_536
 
 
 def has_room(more: int, uid: int, taken: Mapping[int, int]) -> bool:
     """Tell whether so much may be added, from how much the sandboxes of each user take."""
     mine, everybody = taken.get(uid, 0), sum(taken.values())
     return mine + more <= MAX_ENDPOINTS_PER_USER and everybody + more <= MAX_ENDPOINTS
+
+
+def may_be_known(more: int, mine: int, everybody: int) -> bool:
+    """Tell whether names may stand for so many more addresses, from how many are known already."""
+    return mine + more <= MAX_KNOWN_PER_USER and everybody + more <= MAX_KNOWN
 
 
 def may_wait_for_names(more: int, uid: int, waiting: Mapping[int, int]) -> bool:

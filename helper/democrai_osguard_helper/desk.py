@@ -67,6 +67,7 @@ class Call:
     then: Then
     who: str
     safe_because: str
+    by_peer_alone: bool = False  # not by a child that inherited the connection
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +82,7 @@ class Desk:
     reasons: Mapping[str, str]  # each layer that exists → why it does not work here, or nothing
     listeners: Callable[[int], int]  # how many hear what the sandboxes of a user are refused
     say: Callable[[str], None]  # to the operator
-    waiting: Counter[int] = field(default_factory=Counter)  # endpoints that wait, of each user
+    waiting: Counter[int] = field(default_factory=Counter)  # endpoints that wait, by account
 
     def answer(self, peer: Peer, request: protocol.Request, answered: Answered) -> None:
         """Answer one call, now or when its names are known; a refusal is an answer."""
@@ -107,15 +108,18 @@ class Desk:
     ) -> None:
         """Act when every name was asked for; names that fail are reported, not waited for."""
         names, weight = self.book.unknown(request.names, refresh), len(request.endpoints)
-        if names and not crowd.may_wait_for_names(weight, uid, self.waiting):
+        account = self.keeper.account_of(uid)
+        if names and not crowd.may_wait_for_names(weight, account, self.waiting):
             raise Refusal("busy", "too much waits for names: try again later")
-        self.waiting[uid] += weight
+        self.waiting[account] += weight
+        self.book.expect(account, request.names)
 
         def go_on() -> None:
-            self.waiting[uid] -= weight
+            self.waiting[account] -= weight
+            self.book.settle(account, request.names)
             act()
 
-        self.resolving.ask(uid, names, lambda: _answer_or_refuse(go_on, answered))
+        self.resolving.ask(account, names, lambda: _answer_or_refuse(go_on, answered))
 
     def applied(self, record: Record, destroyed: int) -> Applied:
         """Say what holds a sandbox."""
@@ -145,7 +149,7 @@ def _confine(desk: Desk, peer: Peer, request: Confine, answered: Answered) -> No
         raise Refusal("not_enforceable", "; ".join(missing) or "no layer works on this host")
 
     def act() -> None:
-        addresses = desk.book.addresses(request.names, request.endpoints)
+        addresses = desk.book.addresses(request.names)
         record = desk.keeper.confine(peer, request, addresses)
         answered(desk.applied(record, 0))
 
@@ -157,7 +161,7 @@ def _update(desk: Desk, peer: Peer, request: Update, answered: Answered) -> None
 
     def act() -> None:
         record = replace(desk.keeper.owned(request.sandbox, peer.uid), follows=request.follows)
-        addresses = desk.book.standing(record, request.names, request.endpoints)
+        addresses = desk.book.standing(record, request.names)
         if set(record.names) <= set(request.names):
             addresses += desk.keeper.still_used(record, addresses)
         ended = desk.keeper.change(record, request.endpoints, request.names, addresses)
@@ -175,7 +179,7 @@ def _revoke(desk: Desk, peer: Peer, request: Revoke, answered: Answered) -> None
         raise Refusal("not_granted", f"{len(strange)} of these were never granted as such")
     endpoints = [endpoint for endpoint in record.endpoints if endpoint not in gone]
     names = [rule for rule in record.names if rule not in gone_names]
-    addresses = desk.book.standing(record, names, endpoints)
+    addresses = desk.book.standing(record, names)
     ended = desk.keeper.change(record, endpoints, names, addresses)
     answered(desk.applied(desk.keeper.records[record.name], ended))
 
@@ -212,6 +216,7 @@ def _page(listings: Iterable[Listing]) -> Listed:
 
 def _listing(desk: Desk, record: Record) -> Listing:
     keeper = desk.keeper
+    wrong = (each.text for each in desk.book.complaints(record.names, record.endpoints).values())
     return Listing(
         *(record.name, record.uid, record.subject, record.session, record.since),
         *(keeper.refusals[record.name], len(record.endpoints)),
@@ -220,7 +225,7 @@ def _listing(desk: Desk, record: Record) -> Listing:
         keeper.is_populated(record),
         "frozen" if record.name in keeper.suspended else "held",
         record.follows,
-        desk.book.troubles(record.names, record.endpoints)[:MAX_LISTED_FAILURES],
+        tuple(wrong)[:MAX_LISTED_FAILURES],
     )
 
 
@@ -246,10 +251,14 @@ def _events(_desk: Desk, _peer: Peer, _request: Events, answered: Answered) -> N
 
 
 _ANYBODY: Final = "whoever may open the socket, from outside every sandbox"
+_PEER: Final = "who opened the connection, as the user that opened it, from outside every sandbox"
 _OWNER: Final = "the user who made the sandbox, or root, from outside every sandbox"
 
 CALLS: Final[Mapping[type[protocol.Request], Call]] = {
-    Confine: Call(_confine, Then.NOTHING, _ANYBODY, "moves the peer alone, into less than it had"),
+    Confine: Call(
+        *(_confine, Then.NOTHING, _PEER, "moves the peer alone, into less than it had"),
+        by_peer_alone=True,
+    ),
     Update: Call(_update, Then.MORE, _OWNER, "the owner could start the command without a sandbox"),
     Revoke: Call(_revoke, Then.MORE, _OWNER, "only takes away"),
     Release: Call(_release, Then.MORE, _OWNER, "removed only when nobody is inside"),

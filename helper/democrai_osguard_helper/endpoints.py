@@ -53,6 +53,10 @@ class Network(NamedTuple):
             return False
         return _masked(other.packed, self.prefix) == self.packed
 
+    def shortened(self, prefix: int) -> Network:
+        """Return the network of that length that this one is in."""
+        return Network(_masked(self.packed, prefix), prefix)
+
 
 class Endpoint(NamedTuple):
     """A network; no port means every port, no protocol means TCP and UDP."""

@@ -12,10 +12,11 @@ from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from . import crowd, sockets
+from . import crowd, foreign_programs, sockets
 from .boxes import Boxes
 from .journal import JournalFailed
 from .layers import LayerFailed
+from .peers import PeerRefused
 from .records import MAX_POLICY, Cover, Record
 
 if TYPE_CHECKING:
@@ -56,6 +57,10 @@ class Keeper:
         journal: Journal,
         checkpoint: Callable[[str], None] = no_checkpoint,
     ) -> None:
+        self.account_of: Callable[[int], int] = lambda uid: uid  # for whom a user counts
+        self.left_behind: Callable[[str, str], Sequence[str]] = foreign_programs.left_behind
+        self.may_leave = frozenset[str]()  # of these, as the operator says
+        self.rights_for_good = False  # whether a peer must have no_new_privs
         self.layers = tuple(layers)
         self.boxes = Boxes(tree, self.layers, probe, checkpoint)
         self.records: dict[str, Record] = {}
@@ -162,7 +167,8 @@ class Keeper:
         return open_for + [(box, ()) for box in self.boxes.stock()]
 
     def _check_room(self, uid: int) -> None:
-        mine = sum(record.uid == uid for record in self.records.values())
+        account = self.account_of(uid)
+        mine = sum(self.account_of(each.uid) == account for each in self.records.values())
         if mine >= MAX_PER_USER or len(self.records) >= MAX_SANDBOXES:
             raise Refusal("too_many_sandboxes", f"you have {mine} of {MAX_PER_USER} sandboxes")
 
@@ -175,8 +181,8 @@ class Keeper:
         others = Counter[int]()
         for each in self.records.values():
             if each.name != record.name:
-                others[each.uid] += each.weight
-        if not crowd.has_room(record.weight, record.uid, others):
+                others[self.account_of(each.uid)] += each.weight
+        if not crowd.has_room(record.weight, self.account_of(record.uid), others):
             text = "your sandboxes, or those of all, hold too many endpoints together"
             raise Refusal("too_many_endpoints", text)
 
@@ -194,14 +200,38 @@ class Keeper:
         self.checkpoint("record written")
         self._apply(record)
         self.checkpoint("policy applied")
-        peer.check()
-        box.move(peer.pid)
-        if peer.has_ended():  # its number may belong to somebody else by now
-            self._put_back(box)
-            raise ProcessLookupError(0, "the peer ended while it was moved")
+        self._move(box, peer)
         self.checkpoint("peer moved")
         self.records[record.name] = record
         return record
+
+    def _move(self, box: Box, peer: Peer) -> None:
+        """Move the peer, and look again: it may have ended, or become another's program, between.
+
+        What runs with the rights of no other user before and after had none in between.
+        """
+        peer.check()
+        home = self._tree.at(peer.cgroup())
+        self._check_programs(home)
+        peer.check_rights(for_good=self.rights_for_good)
+        box.move(peer.pid)
+        try:
+            peer.check_rights(for_good=self.rights_for_good)
+        except PeerRefused as error:
+            # Of an ended peer the number may be somebody's who came from nobody knows where.
+            self._put_back(box, self._tree.root() if error.code == "peer_gone" else home)
+            raise
+
+    def _check_programs(self, home: Box) -> None:
+        """Raise Refusal where others hold a process and would not hold it in a sandbox."""
+        left = [
+            each
+            for each in self.left_behind(home.path, self._tree.path)
+            if each not in self.may_leave
+        ]
+        if left:
+            text = f"programs of others ({', '.join(left)}) hold this process where it is"
+            raise Refusal("leaves_programs", f"{text}, and would not in a sandbox: --may-leave")
 
     def _apply(self, record: Record) -> None:
         box, policy = self.box(record), record.policy()
@@ -250,10 +280,12 @@ class Keeper:
         except (LayerFailed, JournalFailed):
             return  # the box is closed and empty: the next start collects it
 
-    def _put_back(self, box: Box) -> None:
-        root = self._tree.root()
+    def _put_back(self, box: Box, home: Box) -> None:
         for pid in box.members():
-            root.move(pid)
+            try:
+                home.move(pid)
+            except OSError:  # it is gone, or its owner's
+                self._tree.root().move(pid)
 
 
 def uncovered(items: Sequence[sockets.Open], cover: Cover) -> list[sockets.Open]:

@@ -18,6 +18,8 @@ _MAP_CREATE, _MAP_UPDATE, _MAP_DELETE, _MAP_NEXT = 0, 2, 3, 4
 _PROG_LOAD, _PROG_ATTACH, _PROG_DETACH, _PROG_QUERY = 5, 8, 9, 16
 _LOOKUP_AND_DELETE, _UPDATE_BATCH = 21, 26
 _LICENSE: Final = b"Apache-2.0\0"  # none of the helpers that we call asks for another
+_QUERY_EFFECTIVE: Final = 1
+_MOST_PROGRAMS: Final = 1024  # in force on one cgroup, with those above it
 _LOG_SIZE: Final = 64 * 1024
 NO_PREALLOC: Final = 1
 MAP_HASH: Final = 1
@@ -142,16 +144,26 @@ def prog_detach(cgroup: int, attach_type: int) -> None:
     _bpf("prog_detach", _PROG_DETACH, struct.pack("=5I", cgroup, 0, attach_type, 0, 0))
 
 
-def prog_ids(cgroup: int, attach_type: int) -> tuple[int, ...]:
-    """Return the identities of the programs attached to exactly this cgroup."""
-    room = 16
+def prog_ids(cgroup: int, attach_type: int, *, inherited: bool = False) -> tuple[int, ...]:
+    """Return the identities of the programs attached to exactly this cgroup, or in force there."""
+    room = _MOST_PROGRAMS if inherited else 16
     ids = ctypes.create_string_buffer(4 * room)
-    attributes = struct.pack("=4IQI", cgroup, attach_type, 0, 0, _address(ids), room)
-    buffer = ctypes.create_string_buffer(attributes, len(attributes) + 4)
+    count = _prog_query(cgroup, attach_type, _address(ids), room, inherited=inherited)
+    return struct.unpack_from(f"={count}I", ids.raw, 0)
+
+
+def prog_count(cgroup: int, attach_type: int) -> int:
+    """Return how many programs are in force on a cgroup, those above it included."""
+    return _prog_query(cgroup, attach_type, 0, 0, inherited=True)
+
+
+def _prog_query(cgroup: int, attach_type: int, ids: int, room: int, *, inherited: bool) -> int:
+    flags = _QUERY_EFFECTIVE if inherited else 0
+    attributes = struct.pack("=4IQII", cgroup, attach_type, flags, 0, ids, room, 0)
+    buffer = ctypes.create_string_buffer(attributes, len(attributes))
     number = ctypes.c_long(bpf_number())
     result = _libc.syscall(number, ctypes.c_int(_PROG_QUERY), buffer, ctypes.c_uint(len(buffer)))
     if result == -1:
         code = ctypes.get_errno()
         raise OSError(code, os.strerror(code), "prog_query")
-    count = struct.unpack_from("=I", buffer.raw, 24)[0]
-    return struct.unpack_from(f"={count}I", ids.raw, 0)
+    return int(struct.unpack_from("=I", buffer.raw, 24)[0])

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from . import notify
 from .cgroups import NoCgroups, find_mount
+from .foreign_programs import PLACES
 from .journal import JournalFailed
 from .layers import LayerFailed
 from .own_socket import OwnSocket
@@ -103,11 +104,19 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--refresh-seconds", type=_seconds, default=60.0, help="age of a name")
     parser.add_argument("--resolver-socket", type=_place, help="one that a manager starts")
     parser.add_argument("--ready-boxes", type=_boxes, default=2, help="boxes made beforehand")
+    parser.add_argument(
+        "--may-leave", default="", help="programs of others that a confined process may leave"
+    )
+    parser.add_argument(
+        "--require-no-new-privs", action="store_true", help="of every user but root"
+    )
     options = parser.parse_args(arguments)
     if not _INSTANCE.fullmatch(options.instance):
         parser.error("--instance: 1 to 8 of a-z and 0-9")
     if not set(options.layers.split(",")) <= set(LAYERS):
         parser.error(f"--layers: some of {', '.join(LAYERS)}")
+    if not set(options.may_leave.split(",")) <= {"", *PLACES.values()}:
+        parser.error(f"--may-leave: some of {', '.join(PLACES.values())}")
     return options
 
 
@@ -149,6 +158,8 @@ def _settings(options: argparse.Namespace) -> Settings:
         refresh_seconds=options.refresh_seconds,
         resolver_socket=options.resolver_socket,
         ready_boxes=options.ready_boxes,
+        may_leave=frozenset(options.may_leave.split(",")),
+        require_no_new_privs=options.require_no_new_privs,
     )
 
 

@@ -1,4 +1,4 @@
-"""Which addresses a name stands for, and for how long. Pure but for the clock that it is given.
+"""Which addresses names stand for, and what that opens. Pure but for the clock that it is given.
 
 A name that turns to a private, link-local or metadata address is refused there, unless its rule
 names the range: otherwise whoever answers for the name could open the operator's own network.
@@ -6,91 +6,44 @@ names the range: otherwise whoever answers for the name could open the operator'
 
 from __future__ import annotations
 
-import itertools
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+import functools
+from collections import Counter
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from .endpoints import Endpoint, NameRule, Network, parse_network
+from . import crowd
+from .answers import MAX_KEPT, MAX_TTL, Answer, Known
+from .endpoints import PROTOCOLS, Endpoint, NameRule, Network, parse_network
+from .inner_addresses import inside
+from .records import MAX_POLICY, Cover
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from .records import Record
 
-MIN_TTL: Final = 5.0
-MAX_TTL: Final = 3600.0
-MAX_ADDRESSES: Final = 512  # in one answer: as many as the resolver reads, of both families
-MAX_KEPT: Final = 1024  # that one name may stand for, with those that it stood for a moment ago
-MAX_KNOWN: Final = 262_144  # addresses of all names together
-MAX_REMEMBERED: Final = 4096  # addresses whose name is known, the latest ones
-MAX_FAILURES: Final = 256  # complaints in one answer
-RETRY: Final = 5.0  # seconds until a name that failed is asked for again; each time twice as long
-MAX_RETRY: Final = 40.0
 DNS_PORT: Final = 53
 ANY_NAME: Final = "localhost"  # every answer tells the host's name servers; this one is at hand
+_STAR: Final = "opens resolvers only; ask for each name below it by itself"
 
-# Ranges that a name must not turn to by itself, and what each is.
-INSIDE: Final[Mapping[str, str]] = {
-    "0.0.0.0/8": "this host",
-    "10.0.0.0/8": "private",
-    "100.64.0.0/10": "shared by carriers; also metadata services",
-    "127.0.0.0/8": "loopback",
-    "168.63.129.16/32": "services of the machine's own host, metadata among them",
-    "169.254.0.0/16": "link-local: metadata services",
-    "172.16.0.0/12": "private",
-    "192.0.0.0/24": "protocol assignments; also metadata services",
-    "192.168.0.0/16": "private",
-    "198.18.0.0/15": "benchmarks",
-    "224.0.0.0/4": "multicast",
-    "240.0.0.0/4": "reserved, broadcast",
-    "::/96": "unspecified, loopback, IPv4-compatible",
-    "64:ff9b:1::/48": "translated IPv4, private",
-    "fc00::/7": "private: metadata services",
-    "fe80::/10": "link-local",
-    "fec0::/10": "site-local",
-    "ff00::/8": "multicast",
-}
-# IPv6 that carries an IPv4 address, and where in it: translated, tunnelled.
-_CARRIERS: Final = ((parse_network("64:ff9b::/96"), 12), (parse_network("2002::/16"), 2))
-_INSIDE: Final = tuple((parse_network(text), what) for text, what in INSIDE.items())
+
+class Complaint(NamedTuple):
+    """What is wrong with a name: it is said again when it is of another kind."""
+
+    kind: tuple[str, bool]  # what the resolver said, and whether addresses are refused
+    text: str
+
+
+class Use(NamedTuple):
+    """A rule of a sandbox, how old its name may get, and whose sandbox it is."""
+
+    rule: NameRule
+    refresh: int | None
+    account: int
 
 
 def asked_name(rule: NameRule) -> str:
     """Return the name to ask for so that a rule is up to date: a star itself has no addresses."""
     return ANY_NAME if rule.is_wildcard else rule.name
-
-
-def inside(address: Network) -> str:
-    """Say what an inner address is; an empty text for one of the open network."""
-    for carrier, place in _CARRIERS:
-        if carrier.covers(address):
-            return inside(Network(address.packed[place : place + 4], 32))
-    return next((what for network, what in _INSIDE if network.covers(address)), "")
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What a resolver said about one name: addresses with their time to live, or an error.
-
-    Both together: one of the two families could not be asked for.
-    """
-
-    name: str
-    addresses: tuple[tuple[Network, float], ...]
-    error: str = ""
-
-
-@dataclass(slots=True)
-class _Known:
-    until: dict[Network, float]  # address → when it stops counting
-    heard_at: float
-    lasts: float = 0.0  # seconds, by the shortest time to live
-    error: str = ""
-    failed: bool = False  # wholly, when it was last asked for
-
-    def is_due(self, now: float, refresh: float) -> bool:
-        """Tell whether it should be asked for again by who wants it no older than this."""
-        return now >= self.heard_at + min(self.lasts, refresh)
 
 
 class NameBook:
@@ -99,9 +52,11 @@ class NameBook:
     def __init__(self, clock: Callable[[], float], refresh_seconds: float) -> None:
         self._clock = clock
         self._refresh = refresh_seconds
-        self._known: dict[str, _Known] = {}
-        self._count = 0  # of addresses that are known
-        self._reverse: dict[str, str] = {}
+        self._known: dict[str, Known] = {}
+        self._awaited = Counter[tuple[str, int]]()  # names that calls wait for, and whose calls
+        self._users: dict[str, set[int]] = {}  # name → accounts
+        self._taken = Counter[int]()  # addresses of the names that each account uses
+        self._count = 0  # of all addresses
         self.resolvers: tuple[Network, ...] = ()
 
     def unknown(self, rules: Iterable[NameRule], refresh: int | None = None) -> tuple[str, ...]:
@@ -113,105 +68,124 @@ class NameBook:
         age = refresh or self._refresh
         return tuple(sorted(name for name in names if not self._is_fresh(name, age)))
 
-    def due(self, used: Iterable[tuple[NameRule, int | None]]) -> tuple[str, ...]:
+    def expect(self, account: int, rules: Iterable[NameRule]) -> None:
+        """Keep what these names stand for until `settle`: a call waits for some of them."""
+        for name in set(map(asked_name, rules)):
+            self._awaited[name, account] += 1
+            self._users.setdefault(name, set()).add(account)
+
+    def settle(self, account: int, rules: Iterable[NameRule]) -> None:
+        """Let go of what a call waited for."""
+        self._awaited -= Counter((name, account) for name in set(map(asked_name, rules)))
+
+    def due(self, used: Iterable[Use]) -> tuple[str, ...]:
         """Return the names in use whose time has come, and forget those out of use.
 
-        Each rule comes with the age that its sandbox wants; of several the shortest counts.
+        Of several ages that sandboxes want for a name the shortest counts.
         """
-        ages: dict[str, float] = {}
-        for rule, refresh in used:
+        ages, users = dict[str, float](), dict[str, set[int]]()
+        for rule, refresh, account in used:
             name = asked_name(rule)
             ages[name] = min(ages.get(name, MAX_TTL), refresh or self._refresh)
-        for name in [name for name in self._known if name not in ages]:
-            self._count -= len(self._known.pop(name).until)
+            users.setdefault(name, set()).add(account)
+        for name, account in self._awaited:
+            users.setdefault(name, set()).add(account)
+        self._keep_for(users)
         return tuple(sorted(name for name, age in ages.items() if self._is_due(name, age)))
 
     def learn(self, answer: Answer) -> bool:
-        """Take an answer in; tell whether what the name stands for changed."""
+        """Take an answer in; tell whether there is something else to open or to say."""
         now = self._clock()
-        known = self._known.setdefault(answer.name, _Known({}, now))
-        before = frozenset(known.until)
-        if self._is_too_much(answer):
+        known = self._known.setdefault(answer.name, Known(now))
+        if answer.addresses and not self._has_room(answer.name, MAX_KEPT - len(known)):
             answer = Answer(answer.name, (), "too many addresses are known already")
-        pause = min(known.lasts * 2, MAX_RETRY) if known.error else RETRY
-        known.error, known.failed = answer.error, not answer.addresses
-        if known.failed:
-            known.error = answer.error or "no address"
-            # What it stood for stays: others may still use it.
-            known.heard_at, known.lasts = now, pause
-            return False
-        self._take(known, answer, now)
-        self._count += len(known.until) - len(before)
-        if answer.error:
-            known.lasts = min(known.lasts, pause)
-        return frozenset(known.until) != before
+        before = len(known)
+        changed = known.take(answer, now, self._refresh)
+        self._count += len(known) - before
+        for account in self._users.get(answer.name, ()):
+            self._taken[account] += len(known) - before
+        return changed
 
-    def addresses(
-        self, rules: Iterable[NameRule], beside: Sequence[Endpoint] = ()
-    ) -> tuple[Endpoint, ...]:
-        """Return the endpoints that the rules open now; with any name, the resolvers' too.
-
-        What the policy opens beside them may name inner ranges that the names can turn to.
-        """
+    def addresses(self, rules: Iterable[NameRule]) -> tuple[Endpoint, ...]:
+        """Return the endpoints that the rules open now; with any name, the resolvers' too."""
         rules = tuple(rules)
-        found = {
-            Endpoint(address, rule.port, rule.protocol)
-            for rule in rules
-            for address in self._allowed(rule, beside)
-        }
-        if rules:
-            found |= {Endpoint(address, DNS_PORT) for address in self.resolvers}
-        return tuple(sorted(found, key=repr))
+        found = {Endpoint(address, DNS_PORT) for address in self.resolvers if rules}
+        for rule in rules:
+            found.update(Endpoint(each, rule.port, rule.protocol) for each in self._allowed(rule))
+            if len(found) > MAX_POLICY:
+                break  # more than any sandbox may have: it is refused, however much more it is
+        return tuple(sorted(found, key=_order))
 
-    def standing(
-        self, record: Record, rules: Sequence[NameRule], beside: Sequence[Endpoint]
-    ) -> tuple[Endpoint, ...]:
+    def standing(self, record: Record, rules: Sequence[NameRule]) -> tuple[Endpoint, ...]:
         """Return what these rules open for a sandbox now, and what those that fail opened before.
 
         After a restart a name that fails has no known address, and what it opened stays. Which
         name an address was opened by is not written down, so a rule that goes closes its port
         for all of these.
         """
-        found = self.addresses(rules, beside)
+        found = self.addresses(rules)
         gone = {(rule.port, rule.protocol) for rule in set(record.names) - set(rules)}
         silent = [rule for rule in rules if rule in record.names and self._is_silent(rule)]
+        waiting = [rule for rule in silent if (rule.port, rule.protocol) not in gone]
         kept = {
             old
             for old in record.addresses
-            for rule in silent
-            if (old.port, old.protocol) == (rule.port, rule.protocol)
-            and (rule.port, rule.protocol) not in gone
-            and _permits(rule, old.network, beside)
+            if any(
+                (rule.port, rule.protocol) == (old.port, old.protocol)
+                and (_names(rule, old.network) or not inside(old.network))
+                for rule in waiting
+            )
         }
         if rules and not self.resolvers:
             kept |= {old for old in record.addresses if old[1:] == (DNS_PORT, None)}
-        return (*found, *sorted(kept - set(found), key=repr))
+        return (*found, *sorted(kept - set(found), key=_order))
 
-    def failures(
-        self, rules: Iterable[NameRule], beside: Sequence[Endpoint] = ()
-    ) -> tuple[str, ...]:
-        """Say what is wrong with each name that is not fully open."""
-        texts = (text for rule in rules for text in self._complaints(rule, beside))
-        return tuple(itertools.islice(texts, MAX_FAILURES))
+    def complaints(
+        self, rules: Iterable[NameRule], beside: Sequence[Endpoint]
+    ) -> dict[str, Complaint]:
+        """Say what is wrong with each name that could be open: of those below a star nobody knows.
 
-    def troubles(
-        self, rules: Iterable[NameRule], beside: Sequence[Endpoint] = ()
-    ) -> tuple[str, ...]:
-        """Say what is wrong with names that could be open: of those below a star nobody knows."""
-        return self.failures((rule for rule in rules if not rule.is_wildcard), beside)
+        One thing for each name, however many addresses are refused. What the policy opens beside
+        them may open an inner address that a name turns to.
+        """
+        found, cover = dict[str, Complaint](), functools.cache(lambda: Cover(beside))
+        for rule in rules:
+            wrong = None if rule.is_wildcard or rule.name in found else self._wrong(rule, cover)
+            if wrong is not None:
+                found[rule.name] = wrong
+        return found
 
-    def name_of(self, address: str) -> str | None:
-        """Return the name that an address was last an answer for."""
-        return self._reverse.get(address)
+    def failures(self, rules: Sequence[NameRule], beside: Sequence[Endpoint]) -> tuple[str, ...]:
+        """Say what is wrong with each name that is not fully open, those below a star included."""
+        wrong = {name: each.text for name, each in self.complaints(rules, beside).items()}
+        stars = {rule.name: f"{rule.name}: {_STAR}" for rule in rules if rule.is_wildcard}
+        texts = wrong | stars
+        return tuple(texts[name] for name in dict.fromkeys(r.name for r in rules) if name in texts)
 
-    def _is_too_much(self, answer: Answer) -> bool:
-        own = len(self._known[answer.name].until)
-        return bool(answer.addresses) and self._count - own + MAX_KEPT > MAX_KNOWN
+    def name_of(self, rules: Iterable[NameRule], address: str) -> str | None:
+        """Return which name of these rules stands for an address."""
+        place = parse_network(address)
+        known = ((rule.name, self._known.get(rule.name)) for rule in rules)
+        return next((name for name, each in known if each is not None and place in each), None)
+
+    def _keep_for(self, users: dict[str, set[int]]) -> None:
+        self._users = users
+        self._known = {name: known for name, known in self._known.items() if name in users}
+        self._taken = Counter()
+        self._count = sum(map(len, self._known.values()))
+        for name, known in self._known.items():
+            for account in users[name]:
+                self._taken[account] += len(known)
+
+    def _has_room(self, name: str, more: int) -> bool:
+        """Tell whether one of those who use a name may have more; nobody's names harm others'."""
+        mine = min((self._taken[account] for account in self._users.get(name, ())), default=0)
+        return crowd.may_be_known(more, mine, self._count)
 
     def _is_silent(self, rule: NameRule) -> bool:
         """Tell whether nobody has said yet what a name stands for."""
         known = self._known.get(rule.name)
-        return not rule.is_wildcard and (known is None or not known.until)
+        return not rule.is_wildcard and not known
 
     def _is_fresh(self, name: str, age: float) -> bool:
         known = self._known.get(name)
@@ -221,50 +195,39 @@ class NameBook:
         known = self._known.get(name)
         return known is None or known.is_due(self._clock(), age)
 
-    def _take(self, known: _Known, answer: Answer, now: float) -> None:
-        ttls = [min(max(ttl, MIN_TTL), MAX_TTL) for _, ttl in answer.addresses]
-        known.heard_at, known.lasts = now, min(ttls)
-        # An address stays for one more round after it was last seen: somebody who asked just
-        # before the answer changed may still use it.
-        for (address, _), ttl in zip(answer.addresses[:MAX_ADDRESSES], ttls, strict=False):
-            known.until.pop(address, None)
-            known.until[address] = now + ttl + self._refresh
-            self._reverse.pop(str(address), None)
-            self._reverse[str(address)] = answer.name
-        while len(self._reverse) > MAX_REMEMBERED:
-            del self._reverse[next(iter(self._reverse))]
-        heard = {address.version for address, _ in answer.addresses} if answer.error else {4, 6}
-        kept = [
-            (address, until)
-            for address, until in known.until.items()
-            if until > now or address.version not in heard  # nobody said that it is none any more
-        ]
-        # Whoever answers with others each time does not open, or make us keep, ever more.
-        known.until = dict(kept[-MAX_KEPT:])
-
-    def _allowed(self, rule: NameRule, beside: Sequence[Endpoint]) -> list[Network]:
-        known = self._known.get(rule.name)
-        addresses = known.until if known is not None else {}
-        return [address for address in addresses if _permits(rule, address, beside)]
-
-    def _complaints(self, rule: NameRule, beside: Sequence[Endpoint]) -> list[str]:
-        if rule.is_wildcard:
-            return [f"{rule.name}: opens resolvers only; ask for each name below it by itself"]
+    def _allowed(self, rule: NameRule) -> list[Network]:
         known = self._known.get(rule.name)
         if known is None:
-            return [f"{rule.name}: not resolved"]
-        refused = [address for address in known.until if not _permits(rule, address, beside)]
-        complaints = [f"{rule.name}: {known.error}"] if known.error else []
-        return complaints + [f"{rule.name}: {item} is {inside(item)}" for item in refused]
+            return []
+        return [*known.outer, *(each for each in known.inner if _names(rule, each))]
+
+    def _wrong(self, rule: NameRule, cover: Callable[[], Cover]) -> Complaint | None:
+        known = self._known.get(rule.name)
+        if known is None or known.failed:
+            why = "not resolved" if known is None else known.error
+            return Complaint((why, False), f"{rule.name}: {why}")
+        refused = [
+            each
+            for each in known.inner
+            if not _names(rule, each) and not _is_open(cover(), each, rule)
+        ]
+        more = f", and {len(refused) - 1} more are inside" if len(refused) > 1 else ""
+        inner = f"{refused[0]} is {inside(refused[0])}{more}" if refused else ""
+        text = "; ".join(filter(None, (known.error, inner)))
+        return Complaint((known.error, bool(refused)), f"{rule.name}: {text}") if text else None
 
 
-def _permits(rule: NameRule, address: Network, beside: Sequence[Endpoint]) -> bool:
-    """Tell whether a name may stand for an address: an inner one must be in a range that is named.
+def _names(rule: NameRule, address: Network) -> bool:
+    """Tell whether a rule names a range that an inner address is in."""
+    return any(network.covers(address) for network in rule.within)
 
-    A range that is more than an inner one, as that of every address, names none.
-    """
-    return (
-        not inside(address)
-        or any(network.covers(address) for network in rule.within)
-        or any(each.network.covers(address) and inside(each.network) for each in beside)
-    )
+
+def _is_open(cover: Cover, address: Network, rule: NameRule) -> bool:
+    """Tell whether other rules open the address on the port of this one."""
+    protocols = (rule.protocol,) if rule.protocol else PROTOCOLS
+    return all(cover.covers(address.packed, rule.port, each) for each in protocols)
+
+
+def _order(endpoint: Endpoint) -> tuple[Network, int, str]:
+    network, port, protocol = endpoint
+    return network, -1 if port is None else port, protocol or ""

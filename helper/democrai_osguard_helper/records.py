@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from . import fields as read
-from .endpoints import Endpoint, NameRule, Network
+from .endpoints import PROTOCOLS, Endpoint, NameRule, Network
 from .protocol import Subject
 
 if TYPE_CHECKING:
@@ -148,16 +148,19 @@ class Cover:
     """Answers whether a policy covers an address and a port; made once, asked often."""
 
     def __init__(self, endpoints: Iterable[Endpoint]) -> None:
-        self._networks: dict[tuple[str, int | None], list[Network]] = {}
+        # Each protocol and port → each length of a prefix → the networks: whoever names
+        # thousands of them pays for the lengths only.
+        self._networks: dict[tuple[str, int | None], dict[int, set[Network]]] = {}
         for network, port, protocol in endpoints:
-            for word in (protocol,) if protocol else ("tcp", "udp"):
-                self._networks.setdefault((word, port), []).append(network)
+            for word in (protocol,) if protocol else PROTOCOLS:
+                lengths = self._networks.setdefault((word, port), {})
+                lengths.setdefault(network.prefix, set()).add(network)
 
-    def covers(self, packed: bytes, port: int, protocol: str) -> bool:
-        """Tell whether a packet there would be allowed."""
-        address = Network(packed, 8 * len(packed))
-        candidates = (
-            *self._networks.get((protocol, port), ()),
-            *self._networks.get((protocol, None), ()),
+    def covers(self, packed: bytes, port: int | None, protocol: str) -> bool:
+        """Tell whether a packet there would be allowed; without a port, to every port."""
+        return any(
+            Network(packed, 8 * len(packed)).shortened(length) in networks
+            for key in {(protocol, port), (protocol, None)}
+            for length, networks in self._networks.get(key, {}).items()
+            if length <= 8 * len(packed)
         )
-        return any(network.covers(address) for network in candidates)

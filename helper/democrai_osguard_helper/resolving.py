@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from . import fields as read
+from .answers import MAX_ADDRESSES, Answer
 from .endpoints import EndpointError, parse_name, parse_network
 from .loop import READ
-from .names import MAX_ADDRESSES, Answer
 from .turns import Asker, Shares, Turns
 
 if TYPE_CHECKING:

@@ -35,6 +35,7 @@ class Connection:
         self._server = server
         self._stream = stream
         self._incoming = bytearray()
+        self._from_others = False  # whether somebody else sent a part of it
         self._outgoing = bytearray()
         self._lost = 0
         self._busy = False
@@ -95,20 +96,21 @@ class Connection:
 
     def _read(self) -> None:
         try:
-            data = receive(self._stream, _CHUNK, self.peer)
+            data, is_peer = receive(self._stream, _CHUNK, self.peer)
         except BlockingIOError:
             return
         except PeerRefused as error:
             self._end_with(Refused(error.code, str(error)[:400]))
             return
         except OSError:
-            data = b""
+            data, is_peer = b"", False
         if not data or self.is_listening:  # a listener has nothing more to say
             self.close()
             return
         if not self._incoming:
             self._since = self._server.loop.now()
         self._incoming += data
+        self._from_others |= not is_peer
         self._go_on()
 
     def _go_on(self) -> None:
@@ -118,6 +120,8 @@ class Connection:
                 self._frames()
         except ProtocolViolation as error:
             self._end_with(Refused("protocol_violation", str(error)[:400]))
+        except PeerRefused as error:
+            self._end_with(Refused(error.code, str(error)[:400]))
 
     def _frames(self) -> None:
         if not self._server.may_wait(self):
@@ -126,13 +130,20 @@ class Connection:
         while len(self._incoming) >= protocol.HEADER and not self._outgoing:
             if self._busy:
                 raise ProtocolViolation("a second call before the first was answered")
+            if self.is_listening:
+                raise ProtocolViolation("a call after `events`")
             size = protocol.frame_length(bytes(self._incoming[: protocol.HEADER]))
             end = protocol.HEADER + size
             if len(self._incoming) < end:
                 return
             payload = bytes(self._incoming[protocol.HEADER : end])
             del self._incoming[:end]
-            self._call(protocol.parse_request(payload))
+            request = protocol.parse_request(payload)
+            if CALLS[type(request)].by_peer_alone and self._from_others:
+                self.peer.check()
+                raise PeerRefused("not_the_opener", "only who opened a connection has itself moved")
+            self._from_others = self._from_others and bool(self._incoming)
+            self._call(request)
 
     def _call(self, request: protocol.Request) -> None:
         self._busy = True
@@ -193,6 +204,7 @@ class Server:
         self._greet = greet
         self._listener = listener
         self._clients: set[Connection] = set()
+        self.account_of: Callable[[int], int] = lambda uid: uid  # for whom a user counts
         self._unheard: dict[int | None, deque[protocol.Reply]] = {}  # by whose they are
         self.desk = connect(self)
         listener.settimeout(0)
@@ -210,7 +222,7 @@ class Server:
         if not heard:  # nobody's flood pushes out what others are to hear
             self._unheard.setdefault(uid, deque(maxlen=MAX_BACKLOG)).append(message)
         if len(self._unheard) > MAX_UNHEARD:
-            del self._unheard[next(iter(self._unheard))]
+            self._forget_unheard()
 
     def replay(self, client: Connection) -> None:
         """Send a new listener what nobody has heard yet."""
@@ -226,8 +238,8 @@ class Server:
         """Tell whether what a client left unfinished may wait here."""
         buffered = Counter[int]()
         for each in self._clients:
-            buffered[each.peer.uid] += each.buffered
-        return crowd.may_wait(client.buffered, client.peer.uid, buffered)
+            buffered[self.account_of(each.peer.uid)] += each.buffered
+        return crowd.may_wait(client.buffered, self.account_of(client.peer.uid), buffered)
 
     def forget(self, client: Connection) -> None:
         """Let a client go."""
@@ -253,11 +265,18 @@ class Server:
         except PeerRefused as error:
             _turn_away(stream, Refused(error.code, str(error)[:400]))
             return
-        if not crowd.has_place(peer.uid, Counter(each.peer.uid for each in self._clients)):
+        places = Counter(self.account_of(each.peer.uid) for each in self._clients)
+        if not crowd.has_place(self.account_of(peer.uid), places):
             peer.close()
             _turn_away(stream, Refused("busy", "too many connections: try again later"))
             return
         self._clients.add(Connection(self, stream, peer))
+
+    def _forget_unheard(self) -> None:
+        """Drop the oldest of whoever has most users with something to hear."""
+        accounts = {uid: None if uid is None else self.account_of(uid) for uid in self._unheard}
+        (largest, _), *_ = Counter(accounts.values()).most_common(1)
+        del self._unheard[next(uid for uid, account in accounts.items() if account == largest)]
 
     def _drop_late(self) -> None:
         now = self.loop.now()

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from . import resolving
+from .accounts import Accounts
 from .cgroups import Tree
 from .commands import Commands
 from .desk import Desk
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
 
 COLLECT_SECONDS: Final = 1.0
 REPORT_SECONDS: Final = 0.5
+CATCH_UP_SECONDS: Final = 0.05
+ACCOUNTS_SECONDS: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +51,8 @@ class Settings:
     refresh_seconds: float = 60.0
     resolver_socket: str | None = None
     ready_boxes: int = 2
+    may_leave: frozenset[str] = frozenset()
+    require_no_new_privs: bool = False
 
 
 class Service:
@@ -73,11 +78,16 @@ class Service:
         self._lineup = Lineup(self._tree, self._probe, names, settings.layers, self._commands)
         layers = self._lineup.choose()
         self.keeper = Keeper(self._tree, layers, self._probe, self._journal, checkpoint)
+        self._accounts = Accounts()
+        self.keeper.account_of = self._accounts.of
         self.keeper.boxes.target = settings.ready_boxes
+        self.keeper.may_leave = settings.may_leave
+        self.keeper.rights_for_good = settings.require_no_new_privs
         self._news: RulesetNews | None = None
         self.changed: Callable[[], None] = lambda: None  # called when a layer joined
         self._warmer = Warmer(self._tree)
         self.server = Server(self.loop, listener, self._desk, self._warmer.nudge)
+        self.server.account_of = self._accounts.of
 
     def _listened(self, listen: Callable[[], socket.socket]) -> socket.socket:
         try:
@@ -97,6 +107,8 @@ class Service:
         self._hear_of_changes()
         self.loop.later(self._lineup.pause, self._try_again)
         self.loop.every(1.0, lambda: self._resolving.refresh(self._refreshing.due()))
+        self.loop.every(ACCOUNTS_SECONDS, self._accounts.refresh)
+        self._catch_up()
         self._refill()
 
     def summary(self) -> str:
@@ -154,6 +166,13 @@ class Service:
         begun = self.loop.now()
         self._upkeep.tick()
         self.loop.later(pause_after(self.loop.now() - begun), self._watch)
+
+    def _catch_up(self) -> None:
+        """Give sandboxes what names stand for now; as much time again is for others."""
+        begun = self.loop.now()
+        is_behind = self._refreshing.catch_up()
+        spent = self.loop.now() - begun
+        self.loop.later(spent if is_behind else CATCH_UP_SECONDS, self._catch_up)
 
     def _try_again(self) -> None:
         """Try the layers that failed again, until none is missing."""

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from .cgroups import Box, Tree
+    from .endpoints import NameRule
     from .journal import Journal
     from .keeper import Keeper
     from .layers import Attempt, Layer
@@ -52,7 +53,7 @@ class Upkeep:
         tree: Tree,
         journal: Journal,
         publish: Callable[[int | None, Reply], None],
-        name_of: Callable[[str], str | None],
+        name_of: Callable[[Sequence[NameRule], str], str | None],
     ) -> None:
         self.repairs = 0
         self._keeper = keeper
@@ -129,10 +130,11 @@ class Upkeep:
 
     def _report_all(self, order: Sequence[Record], most: float = math.inf) -> None:
         records, told = {each.name: each for each in order}, Counter[int]()
+        account = self._keeper.account_of
         for layer in self._keeper.layers:
-            boxes = (self._keeper.box(each) for each in order if told[each.uid] < most)
+            boxes = (self._keeper.box(each) for each in order if told[account(each.uid)] < most)
             for name, attempts in self._attempts(layer, boxes):
-                told[records[name].uid] += len(attempts)
+                told[account(records[name].uid)] += len(attempts)
                 self._report(records[name], attempts)
 
     def _report(self, record: Record, attempts: tuple[Attempt, ...]) -> None:
@@ -153,7 +155,8 @@ class Upkeep:
         return Denial(
             *(record.name, record.uid, record.subject, record.session),
             *(attempt.address, attempt.port, attempt.protocol),
-            self._name_of(attempt.address),
+            # Of its own names only: what others look up is nobody's business.
+            self._name_of(record.names, attempt.address),
             attempt.count,
         )
 

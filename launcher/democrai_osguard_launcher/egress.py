@@ -66,7 +66,7 @@ def message(
             for host, port in places
             for network in _networks(host)
         ],
-        "names": [  # inner ranges that a name may turn to are those that other rules name
+        "names": [  # to inner addresses a name leads where other rules open them
             {"name": host, "port": port, "protocol": None, "within": []}
             for host, port in places
             if not _networks(host)

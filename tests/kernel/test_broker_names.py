@@ -14,7 +14,7 @@ import pytest
 from host_features import require
 from kernel import name_world
 
-from democrai_osguard_helper import names as helper_names
+from democrai_osguard_helper import inner_addresses as helper_addresses
 from democrai_osguard_launcher import destinations
 from democrai_osguard_launcher.destinations import Destinations, is_inside
 from democrai_osguard_launcher.name_answers import NameAnswers
@@ -74,8 +74,8 @@ def test_a_name_opens_what_the_broker_finds_for_it(act: str, findings: dict[str,
 
 
 def test_inner_addresses_are_those_of_the_helper() -> None:
-    assert set(destinations.INSIDE) == set(helper_names.INSIDE)
-    found = {(str(network), place) for network, place in helper_names._CARRIERS}  # noqa: SLF001
+    assert set(destinations.INSIDE) == set(helper_addresses.INSIDE)
+    found = {(str(network), place) for network, place in helper_addresses._CARRIERS}  # noqa: SLF001
     assert set(destinations.CARRIERS) == found
 
 

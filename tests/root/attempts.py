@@ -142,3 +142,11 @@ def io_uring(address: str, port: int = PORT) -> bytes:
         talk.settimeout(PATIENCE)
         talk.send(b"hello")
         return talk.recv(64)
+
+
+def io_uring_udp(address: str, port: int = PORT) -> bytes:
+    """Send a datagram through a submission ring, then listen as usual."""
+    with socket.socket(_family(address), socket.SOCK_DGRAM) as talk:
+        ring.send_to(talk, b"hello", address, port)
+        talk.settimeout(PATIENCE)
+        return talk.recv(64)

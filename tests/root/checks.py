@@ -73,6 +73,8 @@ ROWS: Final = (
     Row("udp mapped connected", attempts.udp_mapped_connected),
     Row("io_uring", attempts.io_uring),
     Row("io_uring 6", attempts.io_uring, 6),
+    Row("io_uring udp", attempts.io_uring_udp),
+    Row("io_uring udp6", attempts.io_uring_udp, 6),
     Row("mptcp", attempts.mptcp, 4, _WHERE_NO_PROGRAM),
     Row("mptcp6", attempts.mptcp, 6, _WHERE_NO_PROGRAM),
     Row("mptcp mapped", attempts.mptcp_mapped, 4, _WHERE_NO_PROGRAM),

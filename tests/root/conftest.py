@@ -6,6 +6,7 @@ import contextlib
 import os
 import shutil
 import subprocess
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -106,6 +107,14 @@ def daemon(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Daemon]:
     with contextlib.suppress(FileNotFoundError):
         own.remove()
     assert not left, f"the daemon left {len(left)} boxes behind"
+
+
+@pytest.fixture
+def open_folder() -> Iterator[str]:
+    """Return a folder that everybody may enter: another run of pytest closes those of this one."""
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o755)
+        yield folder
 
 
 @pytest.fixture

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from democrai_osguard_helper.endpoints import Endpoint, NameRule
 
 HELPER: Final = Path(__file__).resolve().parents[2] / "helper"
+NOBODY: Final = 65534
 START_SECONDS: Final = 600.0
 STORM_SECONDS: Final = 120.0  # at most: it ends when the test says so
 # The daemon as it is, but it kills itself when it comes to a step for the nth time.
@@ -245,6 +246,13 @@ _ACTIONS: Final = {
     "own": _own,
     "own_again": _own_again,
 }
+
+
+def become(uid: int) -> None:
+    """Be an ordinary user, in a group that may open the socket where the test says so."""
+    os.setgroups([])
+    os.setgid(NOBODY)
+    os.setuid(uid)
 
 
 @contextlib.contextmanager

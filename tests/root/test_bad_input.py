@@ -55,6 +55,8 @@ def _named(*names: str) -> bytes:
 
 BAD: Final = {
     "no JSON": _framed(b"hello"),
+    "cut short": _framed(b'{"call":"li'),
+    "an answer": _framed(protocol.dump(protocol.Refused("busy", "x"))),
     "not UTF-8": _framed(b'{"call":"\xff"}'),
     "deep": _framed(b"[" * 100_000),
     "deep object": _framed(b'{"call":' * 50_000),
@@ -150,6 +152,15 @@ def test_every_bad_message_ends_the_connection_with_a_reason(running: Daemon) ->
 def test_the_messages_that_the_bad_ones_are_made_from_are_fair() -> None:
     for payload in (*FAIR, _endpoints(3), _named("api.example.com")):
         protocol.parse_request(payload)
+
+
+def test_calls_in_the_wrong_order_end_the_connection(running: Daemon) -> None:
+    after_events = _framed(b'{"call":"events"}') + _framed(b'{"call":"list"}')
+    first, second = _answers(running.socket, after_events)
+    assert (first["call"], second["code"]) == ("listening", "protocol_violation")
+    early = _framed(b'{"call":"release","sandbox":"0123456789ab"}')
+    (answer,) = _answers(running.socket, early, ended=True)
+    assert (answer["call"], answer["code"]) == ("refused", "unknown_sandbox")
 
 
 def test_a_hundred_thousand_endpoints_are_refused_by_their_length(running: Daemon) -> None:

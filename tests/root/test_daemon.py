@@ -7,17 +7,16 @@ import os
 import socket
 import stat
 import subprocess
-import tempfile
 import threading
 import time
 from typing import TYPE_CHECKING, Final
 
 import pytest
-from root.daemons import Daemon, Resident, eventually, resident
+from root.daemons import NOBODY, Daemon, Resident, become, eventually, resident
 from root.lab import ALLOWED, FORBIDDEN, PORT
 from root.programs import attached, is_loaded
 
-from democrai_osguard_helper import protocol
+from democrai_osguard_helper import crowd, protocol
 from democrai_osguard_helper.bpf_hooks import HOOKS
 from democrai_osguard_helper.cgroups import Tree, find_mount
 from democrai_osguard_helper.client import Client, HelperRefused, HelperUnavailable
@@ -40,7 +39,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.needs("bpf", "iptables", "ipset")
 ONE: Final = (Endpoint(parse_network(ALLOWED[4]), PORT),)
 TWO: Final = (*ONE, Endpoint(parse_network(FORBIDDEN[4]), PORT))
-NOBODY: Final = 65534
 REFUSED: Final = {"Operation not permitted", "Connection refused"}
 
 
@@ -226,14 +224,6 @@ def test_a_peer_that_has_ended_is_refused(running: Daemon) -> None:
     os.close(reader)
 
 
-@pytest.fixture
-def open_folder() -> Iterator[str]:
-    """Return a folder that everybody may enter: another run of pytest closes those of this one."""
-    with tempfile.TemporaryDirectory() as folder:
-        os.chmod(folder, 0o755)
-        yield folder
-
-
 def test_a_user_without_rights_confines_itself_and_rules_over_its_own_only(
     daemon: Daemon, open_folder: str
 ) -> None:
@@ -241,17 +231,55 @@ def test_a_user_without_rights_confines_itself_and_rules_over_its_own_only(
     daemon.start("--group", "nogroup")
     daemon.wait()
 
-    def become_nobody() -> None:
-        os.setgroups([])
-        os.setgid(NOBODY)
-        os.setuid(NOBODY)
-
     assert stat.S_IMODE(os.stat(daemon.socket).st_mode) == 0o660
-    with resident(daemon.socket, ONE, before=become_nobody) as child:
+    with resident(daemon.socket, ONE, before=lambda: become(NOBODY)) as child:
         assert child.does("tcp", ALLOWED[4], PORT) == "allowed"
         assert child.does("tcp", FORBIDDEN[4], PORT) == "Operation not permitted"
         said = _as_stranger(daemon, child.sandbox)
     assert said == "unknown_sandbox"
+
+
+_GIVEN: Final = """
+cp -a /etc $1 && echo 4000:100000:65536 > $1/etc/subuid && mount --bind $1/etc /etc
+shift && exec "$@"
+"""
+
+
+def test_many_subordinate_users_get_no_more_connections_than_their_user(
+    daemon: Daemon, open_folder: str, tmp_path: Path
+) -> None:
+    daemon.socket = f"{open_folder}/helper.sock"
+    daemon.prefix = ("unshare", "-m", "sh", "-c", _GIVEN, "sh", str(tmp_path))
+    daemon.start("--group", "nogroup")
+    daemon.wait()
+    with contextlib.ExitStack() as stack:
+
+        def served(uid: int) -> int:
+            clients = [stack.enter_context(_client_as(daemon, uid)) for _ in range(crowd.FEW)]
+            return sum(_answers(client) for client in clients)
+
+        strangers = sum(served(200000 + number) for number in range(8))
+        assert strangers == 8 * crowd.FEW == crowd.MANY
+        assert sum(served(100000 + number) for number in range(8)) == crowd.FEW
+        assert served(4000) == 0
+        assert served(4001) == crowd.FEW
+
+
+def _client_as(daemon: Daemon, uid: int) -> Client:
+    os.setegid(NOBODY)
+    os.seteuid(uid)
+    try:
+        return Client(daemon.socket)
+    finally:
+        os.seteuid(0)
+        os.setegid(0)
+
+
+def _answers(client: Client) -> bool:
+    try:
+        return bool(client.status().version)
+    except (HelperRefused, HelperUnavailable):
+        return False
 
 
 def _as_stranger(daemon: Daemon, sandbox: str) -> str:
@@ -260,9 +288,7 @@ def _as_stranger(daemon: Daemon, sandbox: str) -> str:
     if pid == 0:
         said = "released"
         try:
-            os.setgroups([])
-            os.setgid(NOBODY)
-            os.setuid(12345)
+            become(12345)
             Client(daemon.socket).release(sandbox)
         except HelperRefused as error:
             said = error.code

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 from typing import TYPE_CHECKING, ClassVar
 
 from democrai_osguard_helper.cgroups import Box, Tree
 from democrai_osguard_helper.layers import Attempt, LayerFailed
+from democrai_osguard_helper.peers import PeerRefused
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -113,18 +115,30 @@ def empty(box: Box) -> None:
         file.write("populated 0")
 
 
+def nothing_left_behind(_old: str, _new: str) -> tuple[str, ...]:
+    """Be a host on which nobody else has programs."""
+    return ()
+
+
 class FakePeer:
     """A process that lives until the test says otherwise."""
 
     def __init__(self, uid: int = 1000, pid: int = 4242) -> None:
         self.uid, self.pid, self.pidfd = uid, pid, os.devnull
-        self.ended = False
+        self.looks = 0
+        self.change, self.changes_after = "", sys.maxsize
 
     def check(self) -> None:
         return
 
-    def has_ended(self) -> bool:
-        return self.ended
+    def check_rights(self, *, for_good: bool = False) -> None:
+        assert not for_good
+        self.looks += 1
+        if self.looks > self.changes_after:
+            raise PeerRefused(self.change, "as the test says")
+
+    def cgroup(self) -> str:
+        return "/home"
 
 
 class FakeProbe:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from democrai_osguard_helper.cgroups import NoCgroups, find_mount, inside_sandbox
+from democrai_osguard_helper.cgroups import NoCgroups, Tree, find_mount, inside_sandbox
 
 UNIFIED = "30 23 0:26 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw\n"
 V1 = "31 23 0:27 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n"
@@ -41,3 +41,12 @@ def test_a_host_with_v1_only_says_so(text: str) -> None:
 )
 def test_who_is_inside_a_sandbox_is_read_from_the_v2_line(membership: str, inside: bool) -> None:
     assert inside_sandbox(membership) is inside
+
+
+@pytest.mark.parametrize("path", ["", "/..", "/../elsewhere", "/a/../../b", "a"])
+def test_a_cgroup_outside_of_what_we_see_is_none(path: str) -> None:
+    tree = Tree("/sys/fs/cgroup", "x")
+    assert tree.at("/a/b").path == "/sys/fs/cgroup/a/b"
+    assert tree.at("/").path == "/sys/fs/cgroup"
+    with pytest.raises(FileNotFoundError):
+        tree.at(path)

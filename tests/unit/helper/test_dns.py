@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from democrai_osguard_helper import dns, resolver
 from democrai_osguard_helper.endpoints import parse_network
 from democrai_osguard_helper.fields import ProtocolViolation
-from democrai_osguard_helper.names import inside
+from democrai_osguard_helper.inner_addresses import inside
 from democrai_osguard_helper.resolving import parse_answer
 
 ADDRESS = parse_network("93.184.216.34")

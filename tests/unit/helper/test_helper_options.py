@@ -22,6 +22,7 @@ from democrai_osguard_helper.main import serve
         (["--refresh-seconds", "soon"], "more than 0 and at most 3600 seconds"),
         (["--ready-boxes", "-3"], "0 to 64"),
         (["--ready-boxes", "65"], "0 to 64"),
+        (["--may-leave", "everything"], "--may-leave: some of ingress, egress"),
         (["--unknown"], "unrecognized arguments"),
     ],
 )

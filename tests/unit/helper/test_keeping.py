@@ -10,13 +10,22 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from unit.helper.fakes import FakeLayer, FakePeer, FakeProbe, FakeTree, empty, written
+from unit.helper.fakes import (
+    FakeLayer,
+    FakePeer,
+    FakeProbe,
+    FakeTree,
+    empty,
+    nothing_left_behind,
+    written,
+)
 
 from democrai_osguard_helper import crowd
 from democrai_osguard_helper.endpoints import Endpoint, parse_network
 from democrai_osguard_helper.journal import Journal
 from democrai_osguard_helper.keeper import Keeper, Refusal, uncovered
 from democrai_osguard_helper.layers import Attempt
+from democrai_osguard_helper.peers import PeerRefused
 from democrai_osguard_helper.protocol import Confine, Denial, Notice, Subject
 from democrai_osguard_helper.records import Cover
 from democrai_osguard_helper.sockets import Open
@@ -54,12 +63,13 @@ class World:
         self.journal = Journal(str(self.folder / "state"))
         probe: Any = self.probe
         self.keeper = Keeper(self.tree, self.layers, probe, self.journal)
+        self.keeper.left_behind = nothing_left_behind
         self.upkeep = Upkeep(
             self.keeper,
             self.tree,
             self.journal,
             lambda uid, message: self.heard.append((uid, message)),
-            lambda _address: "a.example.com",
+            lambda _names, _address: "a.example.com",
         )
 
     def restart(self) -> None:
@@ -88,13 +98,43 @@ def test_a_peer_is_moved_into_a_box_that_every_layer_holds(world: World) -> None
     assert dict(world.journal.load()) == {record.name: record}
 
 
-def test_a_peer_that_ends_while_it_is_moved_leaves_nothing(world: World) -> None:
+@pytest.mark.parametrize(
+    ("code", "looks", "goes_to"),
+    [
+        ("peer_gone", 1, "cgroup.procs"),
+        ("rights_changed", 1, "home/cgroup.procs"),
+        ("rights_changed", 0, None),
+    ],
+)
+def test_a_peer_that_is_another_by_now_is_put_back_and_leaves_nothing(
+    world: World, code: str, looks: int, goes_to: str | None
+) -> None:
     peer = FakePeer()
-    peer.ended = True
-    with open(f"{world.tree.mount}/cgroup.procs", "w", encoding="ascii"):
-        pass
-    with pytest.raises(Refusal, match="ended while it was moved"):
+    peer.change, peer.changes_after = code, looks
+    (world.folder / "cgroup" / "home").mkdir()
+    for place in ("cgroup.procs", "home/cgroup.procs"):
+        (world.folder / "cgroup" / place).touch()
+    with pytest.raises(PeerRefused) as caught:
         world.confine(peer)
+    assert caught.value.code == code
+    assert (world.keeper.records, world.tree.boxes(), dict(world.journal.load())) == ({}, (), {})
+    for place in ("cgroup.procs", "home/cgroup.procs"):
+        moved = (world.folder / "cgroup" / place).read_text()
+        assert moved == ("4242" if place == goes_to else "")
+
+
+@pytest.mark.parametrize("may", [frozenset[str](), frozenset({"device"})], ids=["", "device"])
+def test_nobody_leaves_programs_of_others_unless_the_operator_says_so(
+    world: World, may: frozenset[str]
+) -> None:
+    world.keeper.left_behind = lambda old, _new: ("device",) if old.endswith("/home") else ()
+    world.keeper.may_leave = may
+    if may:
+        assert world.confine().name in world.keeper.records
+        return
+    with pytest.raises(Refusal, match=r"programs of others \(device\)") as caught:
+        world.confine()
+    assert caught.value.code == "leaves_programs"
     assert (world.keeper.records, world.tree.boxes(), dict(world.journal.load())) == ({}, (), {})
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
-from unit.helper.fakes import FakeLayer, FakePeer, FakeProbe, FakeTree, empty
+from unit.helper.fakes import FakeLayer, FakePeer, FakeProbe, FakeTree, empty, nothing_left_behind
 
 from democrai_osguard_helper import crowd, protocol
 from democrai_osguard_helper.client import Client
@@ -32,6 +32,7 @@ def desk(tmp_path: Path) -> Desk:
     tree.create()
     any_probe: Any = probe
     keeper = Keeper(tree, [FakeLayer("a")], any_probe, Journal(str(tmp_path / "state")))
+    keeper.left_behind = nothing_left_behind
     nothing: Any = None
     book = NameBook(lambda: 0.0, 60)
     return Desk("test", keeper, nothing, book, nothing, {}, lambda _uid: 0, lambda _text: None)

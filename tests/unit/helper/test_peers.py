@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import socket
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -19,6 +20,10 @@ def test_a_peer_is_known_from_its_socket() -> None:
         peer = identify(ours)
         assert (peer.pid, peer.uid, peer.has_ended()) == (os.getpid(), os.getuid(), False)
         peer.check()
+        peer.check_rights()
+        with pytest.raises(PeerRefused) as caught:
+            replace(peer, uid=peer.uid + 1).check_rights()
+        assert caught.value.code == "rights_changed"
         peer.close()
 
 
@@ -29,7 +34,7 @@ def test_a_process_that_ended_is_refused_even_when_its_number_is_taken() -> None
     pidfd = os.pidfd_open(pid)
     os.waitpid(pid, 0)
     # The number is somebody else's now: ours, for the purpose of this test.
-    peer = Peer(os.getpid(), os.getuid(), pidfd)
+    peer = Peer(os.getpid(), os.getuid(), os.getgid(), pidfd)
     with pytest.raises(PeerRefused) as caught:
         peer.check()
     peer.close()

@@ -16,7 +16,7 @@ from democrai_osguard_helper.turns import Asker
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from democrai_osguard_helper.names import Answer
+    from democrai_osguard_helper.answers import Answer
 
 DEAD = tuple(f"dead{number}.example.com" for number in range(200))
 

@@ -171,6 +171,20 @@ def test_a_flood_of_one_user_pushes_out_no_events_of_another(place: Place) -> No
         assert (_reply(talk), _reply(talk)) == (Listening(), mine)
 
 
+@pytest.mark.parametrize("together", [False, True], ids=["strangers", "of one user"])
+def test_many_subordinate_users_push_out_no_events_of_another(place: Place, together: bool) -> None:
+    own = os.geteuid()
+    mine = Notice(None, "mine", "x")
+    if together:
+        place.server.account_of = lambda uid: own + 1 if uid > own else uid
+    place.server.publish(own, mine)
+    for uid in range(own + 1, own + 2 * server.MAX_UNHEARD):
+        place.server.publish(uid, Notice(None, "another", "x"))
+    with place.client(protocol.frame(Events())) as talk:
+        assert _reply(talk) == Listening()
+        assert (_reply(talk) == mine) is together
+
+
 def test_a_listener_that_does_not_read_loses_events_and_is_told(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
