@@ -12,6 +12,8 @@ from democrai_osguard.approvals.vault import Vault
 from democrai_osguard.audit.log import AuditLog
 from democrai_osguard.directories import state_dir
 
+_NO_FILES = {"/", "/:memory:"}  # the second would be a file of that name in the root folder
+
 
 def open_store(url: str) -> SqlStore:
     """Return the store at `sqlite:///path` or `postgresql://…`, brought to this version."""
@@ -56,7 +58,8 @@ def _open_sqlite(url: str) -> SqlStore:
 
     parts = urlsplit(url)
     path = unquote(parts.path, errors="surrogateescape")
-    if parts.netloc or parts.query or parts.fragment or not path.startswith("/") or path == "/":
+    more = parts.netloc or parts.query or parts.fragment
+    if more or not path.startswith("/") or path in _NO_FILES:
         raise StoreRefused("a SQLite store is written sqlite:///path, with no options")
     database = SqliteDatabase(path)
     try:
