@@ -41,7 +41,7 @@ class Person:
         self.asked.append(f"{request.operation} {request.target}")
         await asyncio.sleep(0)
         answer = self.answers.pop(0)
-        if isinstance(answer, Exception):
+        if isinstance(answer, BaseException):
             raise answer
         return answer  # type: ignore[return-value] # nonsense is part of the test
 
@@ -98,7 +98,9 @@ def test_a_person_s_answer_is_the_decision(answer: Answer, code: str) -> None:
     assert settled.code == code
 
 
-@pytest.mark.parametrize("nonsense", ["maybe", None, 7, EOFError("closed"), OSError("gone")])
+@pytest.mark.parametrize(
+    "nonsense", ["maybe", None, 7, EOFError("closed"), OSError("gone"), asyncio.CancelledError()]
+)
 def test_anything_but_an_answer_is_a_no(nonsense: object) -> None:
     settled = asyncio.run(Permissions(Mode.SUPERVISED, Person(nonsense)).settle(wants()))
     assert isinstance(settled, Deny)
