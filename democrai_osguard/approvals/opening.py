@@ -5,10 +5,8 @@ from __future__ import annotations
 import os
 
 from democrai_osguard.approvals.errors import StoreRefused
-from democrai_osguard.approvals.keys import KeyFile
 from democrai_osguard.approvals.service import ApprovalService
 from democrai_osguard.approvals.sql_store import SqlStore
-from democrai_osguard.approvals.vault import Vault
 from democrai_osguard.audit.log import AuditLog
 from democrai_osguard.directories import state_dir
 
@@ -37,9 +35,7 @@ def default_store_url() -> str:
 def open_service(url: str | None = None, *, pending_ttl: float | None = None) -> ApprovalService:
     """Return the service with its keys and audit log from the application's state folder."""
     store = open_store(default_store_url() if url is None else url)
-    vault = Vault(KeyFile(os.path.join(_state(), "keys", "resume.keys")))
-    return ApprovalService(store, vault=vault, audit=AuditLog(audit_folder()),
-                           pending_ttl=pending_ttl)  # fmt: skip
+    return ApprovalService(store, audit=AuditLog(audit_folder()), pending_ttl=pending_ttl)
 
 
 def audit_folder() -> str:

@@ -151,7 +151,7 @@ class Desk:
         return None if self._settler is None else self._settler.permissions.remembered(request)
 
     def _decide(self, request: AccessRequest, who: Actor, rules: Iterable[Rule]) -> Decision:
-        if _is_file(request) and doors["is_protected"](request.target):
+        if _is_file(request) and doors["is_protected"](request.target, str(request.operation)):
             return Deny(request, _PROTECTED)
         chain = Chain.of(request.subject, rules)
         return decide(request, Policy(chain, self._profile(who.chain), self._verdicts))
