@@ -313,7 +313,7 @@ class ApprovalService:
     def own_files(self) -> tuple[str, ...]:
         """Return where the store, the keys and the audit log are: nothing guarded touches them."""
         log = () if self.audit is None else (self.audit.folder,)
-        return (*self.store.files(), self.vault.keys.path, *log)
+        return (*self.store.files(), self.vault.keys.place, *log)
 
     def close(self) -> None:
         """Let go of the store."""

@@ -8,7 +8,7 @@ import pytest
 
 from democrai_osguard import process_guard_context, runtime, sdk
 from democrai_osguard.approvals import ApprovalService, Operator, open_store, run_resumes
-from democrai_osguard.approvals.keys import KeyFile
+from democrai_osguard.approvals.keys import CREDENTIAL, KeyFile
 from democrai_osguard.approvals.vault import Vault
 from democrai_osguard.audit import AuditLog
 
@@ -46,6 +46,20 @@ def test_no_rule_opens_the_application_s_own_store_key_and_log(tmp_path: Path, m
     with process_guard_context("m", "module", allowed_paths=["/"]):
         found = [_opened(tmp_path / "own" / name, mode) for name in files]
     assert found == ["sandbox_filesystem_denied"] * 4 + ["opened"]
+
+
+def test_keys_that_systemd_hands_in_are_closed_as_well(tmp_path: Path) -> None:
+    keys = KeyFile(f"{tmp_path}/resume.keys")
+    keys.load()
+    handed_in = tmp_path / "credentials" / CREDENTIAL
+    handed_in.parent.mkdir()
+    handed_in.write_bytes((tmp_path / "resume.keys").read_bytes())
+    vault = Vault(KeyFile(f"{tmp_path}/unused", credentials=str(handed_in.parent)))
+    store = open_store(f"sqlite://{tmp_path}/own/store.db")
+    runtime.use_approvals(ApprovalService(store, vault=vault))
+    assert _opened(handed_in, "rb") == "opened"
+    with process_guard_context("m", "module", allowed_paths=["/"]):
+        assert _opened(handed_in, "rb") == "sandbox_filesystem_denied"
 
 
 def test_a_service_of_a_store_alone_seals_with_the_key_of_the_state_folder(
