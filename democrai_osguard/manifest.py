@@ -164,7 +164,7 @@ class _Reader:
         missing = [key for key in shape.ACCESS_KEYS if key not in entry]
         if missing:
             if isinstance(item, Mapping):
-                self._problems.append(f"{at}: {' and '.join(missing)} missing")
+                self._problems += [f"{at}.{key}: missing" for key in missing]
             return
         texts = [self._expect(str, entry, key, f"{at}.") for key in shape.ACCESS_KEYS]
         if all(isinstance(entry[key], str) for key in shape.ACCESS_KEYS):

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+from dataclasses import asdict
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 
@@ -182,8 +183,7 @@ class Host:
         self.resumed.set()
 
     def _guard_of(self, call: ResumeCall) -> process_guard_context:
-        user = None if call.origin.user_id is None else str(call.origin.user_id)
-        return notes_guard(user_id=user, session_key=call.origin.session_key)
+        return notes_guard(**asdict(call.origin))  # as whoever asked, in every respect
 
 
 @contextlib.contextmanager

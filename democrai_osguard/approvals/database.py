@@ -43,6 +43,10 @@ class Database(Protocol):
 
     dialect: Dialect
 
+    @property
+    def path(self) -> str | None:
+        """The file that it is in; None where a server keeps it."""
+
     def fetch(self, sql: str, values: Sequence[object] = ()) -> list[Row]:
         """Run one query outside of a transaction."""
 

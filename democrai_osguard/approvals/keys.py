@@ -57,6 +57,11 @@ class KeyFile:
         self.path = os.path.abspath(path)
         self._handed_in = _credential(credentials)
 
+    @property
+    def place(self) -> str:
+        """The file that the keys are read from."""
+        return self._handed_in or self.path
+
     def load(self) -> KeyRing:
         """Return the keys, made on first use; raise ResumeFailed where they cannot be read."""
         if self._handed_in is not None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 
 from democrai_osguard.approvals.errors import StoreRefused
-from democrai_osguard.approvals.keys import KeyFile
 from democrai_osguard.approvals.service import ApprovalService
 from democrai_osguard.approvals.sql_store import SqlStore
-from democrai_osguard.approvals.vault import Vault
 from democrai_osguard.audit.log import AuditLog
 from democrai_osguard.directories import state_dir
+
+_NO_FILES = {"/", "/:memory:"}  # the second would be a file of that name in the root folder
 
 
 def open_store(url: str) -> SqlStore:
@@ -35,9 +35,7 @@ def default_store_url() -> str:
 def open_service(url: str | None = None, *, pending_ttl: float | None = None) -> ApprovalService:
     """Return the service with its keys and audit log from the application's state folder."""
     store = open_store(default_store_url() if url is None else url)
-    vault = Vault(KeyFile(os.path.join(_state(), "keys", "resume.keys")))
-    return ApprovalService(store, vault=vault, audit=AuditLog(audit_folder()),
-                           pending_ttl=pending_ttl)  # fmt: skip
+    return ApprovalService(store, audit=AuditLog(audit_folder()), pending_ttl=pending_ttl)
 
 
 def audit_folder() -> str:
@@ -56,7 +54,8 @@ def _open_sqlite(url: str) -> SqlStore:
 
     parts = urlsplit(url)
     path = unquote(parts.path, errors="surrogateescape")
-    if parts.netloc or parts.query or parts.fragment or not path.startswith("/") or path == "/":
+    more = parts.netloc or parts.query or parts.fragment
+    if more or not path.startswith("/") or path in _NO_FILES:
         raise StoreRefused("a SQLite store is written sqlite:///path, with no options")
     database = SqliteDatabase(path)
     try:

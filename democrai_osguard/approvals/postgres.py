@@ -93,6 +93,7 @@ class PostgresDatabase:
         tables="SELECT tablename FROM pg_tables WHERE schemaname = current_schema()",
         shares=True,
     )
+    path = None
 
     def __init__(self, url: str, *, busy_seconds: float = BUSY_SECONDS) -> None:
         self._url = url

@@ -10,7 +10,6 @@ import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from democrai_osguard.approvals.errors import ResumeFailed
 from democrai_osguard.approvals.records import ResumeState
 from democrai_osguard.approvals.vault import binding_of
 
@@ -51,16 +50,13 @@ def run_resumes(service: ApprovalService, actions: Mapping[str, Action]) -> list
 
 
 def _run(service: ApprovalService, request: PendingRequest, action: Action) -> bool:
-    vault = service.vault
-    if vault is None:
-        raise ResumeFailed("this service has no key to open a resume context with")
     sealed = service.store.claim_resume(request.id)
     if sealed is None:
         return False
     service.notice()  # the action is about to use what another process has just approved
     state = ResumeState.FAILED
     try:
-        context = vault.open(sealed, binding_of(request))
+        context = service.vault.open(sealed, binding_of(request))
         call = ResumeCall(
             str(request.resume_action), request.subject, request.origin, request, context
         )
@@ -89,8 +85,6 @@ def _note(service: ApprovalService, request: PendingRequest, state: ResumeState)
 def rotate_keys(service: ApprovalService, *, drop_old: bool = False) -> int:
     """Seal every stored context with a fresh key; return how many. Old keys stay readable."""
     vault = service.vault
-    if vault is None:
-        raise ResumeFailed("this service has no keys")
     vault.keys.rotate()
 
     def again(request: PendingRequest, sealed: bytes) -> bytes:

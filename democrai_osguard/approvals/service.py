@@ -15,7 +15,6 @@ from democrai_osguard.access import AccessRequest, Identity, Rule, Scope, Subjec
 from democrai_osguard.approvals.errors import (
     ApprovalCheckFailed,
     NotApprovable,
-    ResumeFailed,
     SessionKeyRequired,
     UnknownScope,
 )
@@ -28,7 +27,7 @@ from democrai_osguard.approvals.records import (
 )
 from democrai_osguard.approvals.request_table import HELD_SECONDS, Asked
 from democrai_osguard.approvals.store import Ruling
-from democrai_osguard.approvals.vault import binding
+from democrai_osguard.approvals.vault import Vault, binding
 from democrai_osguard.approvals.verdicts import ActivationVerdicts, StoreVerdicts
 from democrai_osguard.approvals.widening import widened
 from democrai_osguard.policy.chain import Chain
@@ -47,7 +46,6 @@ if TYPE_CHECKING:
         Standing,
     )
     from democrai_osguard.approvals.store import Store, Witness
-    from democrai_osguard.approvals.vault import Vault
     from democrai_osguard.audit.log import AuditLog
     from democrai_osguard.policy.decision import Decision
 
@@ -73,7 +71,7 @@ class ApprovalService:
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.store = store
-        self.vault = vault
+        self.vault = vault or Vault()
         self.audit = audit
         self.pending_ttl = pending_ttl
         self._clock = clock
@@ -312,6 +310,11 @@ class ApprovalService:
         else:
             self.journal.answered(event.removeprefix("answered_"), request)
 
+    def own_files(self) -> tuple[str, ...]:
+        """Return where the store, the keys and the audit log are: nothing guarded touches them."""
+        log = () if self.audit is None else (self.audit.folder,)
+        return (*self.store.files(), self.vault.keys.place, *log)
+
     def close(self) -> None:
         """Let go of the store."""
         self.journal.flush()
@@ -349,10 +352,7 @@ class ApprovalService:
     ) -> Callable[[str], bytes] | None:
         if resume is None:
             return None
-        vault = self.vault
-        if vault is None:
-            raise ResumeFailed("this service has no key to seal a resume context with")
-        return lambda request_id: vault.seal(
+        return lambda request_id: self.vault.seal(
             resume.context, binding(request_id, subject, rule, origin, resume.action)
         )
 

@@ -50,6 +50,10 @@ class SqlStore:
         self.database = database
         migrate(database)
 
+    def files(self) -> tuple[str, ...]:
+        """Return the files that it is in, each with what lies beside it by the same name."""
+        return () if self.database.path is None else (self.database.path,)
+
     def covering(self, request: AccessRequest) -> list[Found]:
         """Return the decisions that may be about a request, oldest first."""
         return standing_table.covering(self.database, request)

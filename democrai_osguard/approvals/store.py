@@ -43,6 +43,9 @@ class Ruling:
 class Store(Protocol):
     """What the service needs. Each method is atomic, and raises ApprovalCheckFailed on failure."""
 
+    def files(self) -> tuple[str, ...]:
+        """Return the files that it is in, each with what lies beside it by the same name."""
+
     def covering(self, request: AccessRequest) -> list[Found]:
         """Return the decisions that may be about a request, oldest first."""
 

@@ -7,12 +7,14 @@ and no error holds a part of a context.
 from __future__ import annotations
 
 import json
+import os
 import secrets
 from typing import TYPE_CHECKING
 
 from democrai_osguard.approvals.covering import encoded
 from democrai_osguard.approvals.errors import ResumeFailed, ResumeTampered
 from democrai_osguard.approvals.keys import ID_BYTES, KeyFile
+from democrai_osguard.directories import state_dir
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,16 +24,20 @@ if TYPE_CHECKING:
     from democrai_osguard.access import Rule, Subject
     from democrai_osguard.approvals.records import Origin, PendingRequest
 
+KEYS = ("keys", "resume.keys")  # in the state folder
 CONTEXT_LIMIT = 64 * 1024  # bytes of JSON
 _FORMAT = b"\x01"
 _NONCE_BYTES = 12
 
 
 class Vault:
-    """Seals with the newest key, opens with any that is still there."""
+    """Seals with the newest key, opens with any that is still there.
 
-    def __init__(self, keys: KeyFile) -> None:
-        self.keys = keys
+    Without a file of keys it is the state folder's, which is made on first use.
+    """
+
+    def __init__(self, keys: KeyFile | None = None) -> None:
+        self.keys = keys or KeyFile(os.path.join(state_dir(), *KEYS))
 
     def seal(self, context: Mapping[str, object], bound_to: bytes) -> bytes:
         """Return the context sealed; raise ResumeFailed where it is no JSON document."""

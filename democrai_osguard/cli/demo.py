@@ -20,11 +20,11 @@ import click
 
 from democrai_osguard.access import Rule, Subject
 from democrai_osguard.cli.exits import Exit
-from democrai_osguard.cli.output import say
-from democrai_osguard.manifest import load_manifest
+from democrai_osguard.cli.output import say, say_json
+from democrai_osguard.manifest import dump_access, load_manifest
 from democrai_osguard.policy.chain import Chain
 from democrai_osguard.policy.decide import Policy, decide
-from democrai_osguard.policy.decision import Allow
+from democrai_osguard.policy.decision import Allow, Decision
 from democrai_osguard.targets.request import access_request
 
 _SUBJECT = Subject.parse("module:demo")
@@ -41,25 +41,76 @@ class Act:
     access: Rule
 
 
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """How an act went: free, and under the policy."""
+
+    title: str
+    what: Rule  # in normal form
+    decision: Decision
+    works_free: bool
+    confined: tuple[str, ...] = ()  # the command line, as a person would write it
+    refusal: str | None = None  # the last line of a command that failed
+
+    @property
+    def allowed(self) -> bool:
+        """Whether the policy allows it."""
+        return isinstance(self.decision, Allow)
+
+    @property
+    def agrees(self) -> bool:
+        """Whether the kernel did what the policy says."""
+        return self.works_free and (self.refusal is None) == self.allowed
+
+    def document(self) -> dict[str, object]:
+        """Return it for machines."""
+        return {
+            "title": self.title,
+            "access": dump_access([self.what])[0],
+            "works_free": self.works_free,
+            "command": list(self.confined),
+            "allowed": self.allowed,
+            "refusal": self.refusal,
+            "reason": self.decision.reason,
+            "agrees": self.agrees,
+        }
+
+
 @click.command()
-def demo() -> int:
+@click.option("--json", "as_json", is_flag=True, help="For machines.")
+def demo(*, as_json: bool) -> int:
     """Run commands under a policy and see one act allowed and three refused, with reasons."""
     with tempfile.TemporaryDirectory(prefix="osguard-demo-") as made, _listener() as listener:
         folder = os.path.realpath(made)
-        manifest = _furnish(folder)
-        chain = Chain.of(_SUBJECT, load_manifest(manifest).access)
-        say(f"The policy of {_SUBJECT}, all that it may touch beside the system's own libraries:")
-        for rule in chain.flat():
-            say(f"  {rule}")
-        acts = _acts(folder, listener.getsockname()[1])
-        outcomes = [_try(act, chain, folder) for act in acts]
+        chain = Chain.of(_SUBJECT, load_manifest(_furnish(folder)).access)
+        if not as_json:
+            _say_policy(chain)
+        trials = []
+        for act in _acts(folder, listener.getsockname()[1]):
+            trials.append(_try(act, chain, folder))
+            if not as_json:
+                _say_trial(trials[-1])
+    holds = all(trial.agrees for trial in trials)
+    if as_json:
+        say_json({"holds": holds, "acts": [trial.document() for trial in trials]})
+    else:
+        _say_end(holds=holds)
+    return Exit.ALLOWED if holds else Exit.NOT_ENFORCED
+
+
+def _say_policy(chain: Chain) -> None:
+    say(f"The policy of {_SUBJECT}, all that it may touch beside the system's own libraries:")
+    for rule in chain.flat():
+        say(f"  {rule}")
+
+
+def _say_end(*, holds: bool) -> None:
     say()
-    if all(outcomes):
+    if holds:
         say("Each act went as the policy says, and the kernel held it: no root, no daemon.")
         say(f"Next: {_called('democrai-osguard')} status, {_called('democrai-launch')} --help.")
-        return Exit.ALLOWED
+        return
     say("Not every act went as the policy says: do not rely on this host. See the lines above.")
-    return Exit.NOT_ENFORCED
 
 
 def _furnish(folder: str) -> str:
@@ -104,39 +155,45 @@ def _listener() -> socket.socket:
     return listener
 
 
-def _try(act: Act, chain: Chain, folder: str) -> bool:
-    """Try the act free and confined; tell whether the kernel agrees with the policy."""
+def _try(act: Act, chain: Chain, folder: str) -> Trial:
+    """Try the act free, and confined where it works at all."""
     what = act.access
     request = access_request(_SUBJECT, what.resource_type, what.operation, what.target)
     decision = decide(request, Policy(chain))
-    say()
-    say(f"{act.title}: {request.rule}")
     if _run(act.command, folder).returncode != 0:
-        say("  free      failed already: this act shows nothing here")
-        return False
-    say("  free      works")
-    allowed = isinstance(decision, Allow)
-    went = _confined(act.command, chain, folder)
-    say(f"  why       {decision.reason}")
-    if not allowed:
-        say(f"  do        {getattr(decision, 'hint', '')}")
-    if went != allowed:
-        say("  MISMATCH  the policy and the kernel disagree")
-    return went == allowed
-
-
-def _confined(command: tuple[str, ...], chain: Chain, folder: str) -> bool:
-    """Run the command under the launcher, show how it went, and tell whether it succeeded."""
+        return Trial(act.title, request.rule, decision, works_free=False)
     options: list[str] = []
     for rule in chain.flat():
         options += f"--{rule.operation}", os.path.relpath(rule.target, folder)
-    shown = ("python3", "-c", "…", command[-1]) if command[0] == sys.executable else command
-    say(f"  confined  democrai-launch {shlex.join((*options, '--', *shown))}")
     launcher = (sys.executable, "-I", "-m", "democrai_osguard_launcher", "--subject", str(_SUBJECT))
-    done = _run((*launcher, *options, "--", *command), folder)
+    done = _run((*launcher, *options, "--", *act.command), folder)
+    of_ours = act.command[0] == sys.executable
+    command = ("python3", "-c", "…", act.command[-1]) if of_ours else act.command
     lines = done.stderr.strip().splitlines() or ["no message"]
-    say(f"            {'works' if not done.returncode else f'refused: {lines[-1]}'}")
-    return done.returncode == 0
+    return Trial(
+        act.title,
+        request.rule,
+        decision,
+        works_free=True,
+        confined=("democrai-launch", *options, "--", *command),
+        refusal=lines[-1] if done.returncode else None,
+    )
+
+
+def _say_trial(trial: Trial) -> None:
+    say()
+    say(f"{trial.title}: {trial.what}")
+    if not trial.works_free:
+        say("  free      failed already: this act shows nothing here")
+        return
+    say("  free      works")
+    say(f"  confined  {shlex.join(trial.confined)}")
+    say(f"            {'works' if trial.refusal is None else f'refused: {trial.refusal}'}")
+    say(f"  why       {trial.decision.reason}")
+    if not trial.allowed:
+        say(f"  do        {getattr(trial.decision, 'hint', '')}")
+    if not trial.agrees:
+        say("  MISMATCH  the policy and the kernel disagree")
 
 
 def _run(command: tuple[str, ...], folder: str) -> subprocess.CompletedProcess[str]:

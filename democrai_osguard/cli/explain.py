@@ -1,4 +1,4 @@
-"""`democrai-osguard explain`: what would be decided about one act, by which rule, and why."""
+"""`democrai-osguard explain`: what would be decided about an act and why, or who may do what."""
 
 from __future__ import annotations
 
@@ -15,6 +15,13 @@ from democrai_osguard.cli.approvals import opened, store_option
 from democrai_osguard.cli.exits import Exit
 from democrai_osguard.cli.manifest import added_rules
 from democrai_osguard.cli.output import say, say_fields, say_json
+from democrai_osguard.cli.rights import (
+    about,
+    decided_rights,
+    declared_rights,
+    running_rights,
+    say_rights,
+)
 from democrai_osguard.manifest import dump_access, load_manifest
 from democrai_osguard.manifest_shape import PHASES
 from democrai_osguard.policy.chain import Chain
@@ -26,7 +33,7 @@ from democrai_osguard.targets.request import access_request
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from democrai_osguard.policy.ledger import Verdicts
+    from democrai_osguard.approvals.service import ApprovalService
 
 _OPERATIONS = tuple(dict.fromkeys(verb for verbs in OPERATIONS.values() for verb in verbs))
 _ANSWERS: dict[type[Decision], tuple[str, str, Exit]] = {
@@ -44,14 +51,14 @@ _ANSWERS: dict[type[Decision], tuple[str, str, Exit]] = {
     type=click.Path(exists=True, dir_okay=False),
     help="What the subject declares. Repeat both options for a chain, outermost first.",
 )
-@click.option("--subject", "subjects", multiple=True, required=True, metavar="KIND:NAME")
+@click.option("--subject", "subjects", multiple=True, metavar="KIND:NAME", help="Who acts.")
 @click.option("--phase", type=click.Choice(PHASES), help="For engines and extractors.")
 @click.option("--session", metavar="KEY", help="Count what was approved for this session, too.")
 @store_option
 @click.option("--json", "as_json", is_flag=True, help="For machines.")
-@click.argument("resource", type=click.Choice([str(each) for each in ResourceType]))
-@click.argument("operation", type=click.Choice([str(each) for each in _OPERATIONS]))
-@click.argument("target")
+@click.argument("resource", required=False, type=click.Choice([str(one) for one in ResourceType]))
+@click.argument("operation", required=False, type=click.Choice([str(one) for one in _OPERATIONS]))
+@click.argument("target", required=False)
 def explain(  # noqa: PLR0913 - one parameter for each word of the command line
     *,
     manifests: Sequence[str],
@@ -60,20 +67,32 @@ def explain(  # noqa: PLR0913 - one parameter for each word of the command line
     session: str | None,
     store: str | None,
     as_json: bool,
-    resource: str,
-    operation: str,
-    target: str,
+    resource: str | None,
+    operation: str | None,
+    target: str | None,
 ) -> int:
     """Say whether an act is allowed, and which rule or recorded decision says so.
 
     Exits with 0 if it is allowed, 1 if it is denied, 2 if it requires approval.
+
+    Without an act, say who may do what: what the manifests declare, what was decided, and what the
+    processes that run were started with. A --subject leaves the others out.
     """
     chain = _chain(subjects, manifests, phase)
+    if resource is None:
+        _show_rights(chain, _service(store), session, as_json=as_json)
+        return Exit.ALLOWED
+    if operation is None or target is None:
+        raise click.UsageError("an act is RESOURCE OPERATION TARGET, such as: network send a.com")
+    if not subjects:
+        raise click.UsageError("who acts? name it with --subject KIND:NAME")
     # A relative path here is one that a person typed: it starts where they are.
     request = access_request(
         chain.actor, resource, operation, target, session_key=session, base=os.getcwd()
     )
-    decision = decide(request, Policy(chain, verdicts=_verdicts(store)))
+    service = _service(store)
+    verdicts = Ledger() if service is None else service.verdicts()
+    decision = decide(request, Policy(chain, verdicts=verdicts))
     if as_json:
         say_json(_document(request, chain, decision))
     else:
@@ -93,12 +112,24 @@ def _chain(subjects: Sequence[str], manifests: Sequence[str], phase: str | None)
     return chain
 
 
-def _verdicts(store: str | None) -> Verdicts:
-    """Return the decisions of the store, none where there is no store: a question makes none."""
+def _show_rights(
+    chain: Chain, service: ApprovalService | None, session: str | None, *, as_json: bool
+) -> None:
+    decisions = () if service is None else service.list_decisions()
+    known = (*declared_rights(chain), *decided_rights(decisions, session), *running_rights())
+    rights = about(known, chain.subjects)
+    if as_json:
+        say_json([right.document() for right in rights])
+    else:
+        say_rights(rights)
+
+
+def _service(store: str | None) -> ApprovalService | None:
+    """Return who keeps the decisions, None where there is no store: a question makes none."""
     url = urlsplit(store or default_store_url())
     path = unquote(url.path, errors="surrogateescape")
     is_file = url.scheme == "sqlite" and not url.netloc and path.startswith("/")
-    return Ledger() if is_file and not os.path.exists(path) else opened(store).verdicts()
+    return None if is_file and not os.path.exists(path) else opened(store)
 
 
 def _say(request: AccessRequest, chain: Chain, decision: Decision) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from typing import TYPE_CHECKING
 
 import click
 
-from democrai_osguard.cli.approvals import local_operator, opened, store_option
+from democrai_osguard.cli.approvals import json_option, local_operator, opened, store_option
 from democrai_osguard.cli.output import say
 from democrai_osguard.settings import load_settings
 
@@ -28,10 +29,14 @@ if TYPE_CHECKING:
     help="Another origin that browsers know the page by, as behind a proxy.",
 )
 @store_option
-def serve(host: str, port: int, names: tuple[str, ...], store: str | None) -> None:
+@json_option
+def serve(
+    host: str, port: int, names: tuple[str, ...], store: str | None, *, as_json: bool
+) -> None:
     """Serve the approval page, and print a link that opens it once.
 
     Where the helper answers, decisions reach running sandboxes, and their refusals are asked about.
+    With --json, each link is a line with "words" and "link".
     """
     try:
         from democrai_osguard.ui.server import serve as run  # noqa: PLC0415 - an extra
@@ -41,7 +46,18 @@ def serve(host: str, port: int, names: tuple[str, ...], store: str | None) -> No
         ) from error
     service = opened(store)
     with _following(service):
-        run(service, local_operator(), say, host=host, port=port, names=names)
+        tell = _tell_machines if as_json else _tell_people
+        run(service, local_operator(), tell, host=host, port=port, names=names)
+
+
+def _tell_people(words: str, link: str) -> None:
+    say(words)
+    if link:
+        say(link)
+
+
+def _tell_machines(words: str, link: str) -> None:
+    click.echo(json.dumps({"words": words, "link": link or None}))
 
 
 def _following(service: ApprovalService) -> AbstractContextManager[object]:

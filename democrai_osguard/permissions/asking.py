@@ -7,6 +7,7 @@ what does not end when it is told to is left behind.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
 import threading
 from contextvars import copy_context
@@ -66,7 +67,7 @@ async def in_own_thread(work: Callable[..., R], *words: object) -> R:
             answer = lambda: found.set_exception(told)  # noqa: E731 - one of two
         else:
             answer = lambda: found.set_result(result)  # noqa: E731 - likewise
-        if not loop.is_closed():
+        with contextlib.suppress(RuntimeError):  # the loop was closed: nobody waits any more
             loop.call_soon_threadsafe(tell, answer)
 
     threading.Thread(target=run, name="democrai-osguard question", daemon=True).start()

@@ -15,7 +15,7 @@ from democrai_osguard.approvals.opening import open_service
 from democrai_osguard.approvals.records import Origin, session_label
 from democrai_osguard.approvals.refusals import Refusal
 from democrai_osguard.errors import OsGuardError, ProfileError, shown
-from democrai_osguard.guard.installation import use_asker
+from democrai_osguard.guard.installation import doors, protect, use_asker
 from democrai_osguard.permissions.asking import in_own_thread
 from democrai_osguard.permissions.modes import Answer
 from democrai_osguard.permissions.settling import APPLICANT, Settler
@@ -65,8 +65,16 @@ def use_approvals(
         service.when_a_session_ends(permissions.end_session)
     desk = Desk(service, _checked(profiles or {}), settler)
     use_asker(desk, _Witness(service.journal))
+    _keep_from_guarded_code(service)
     atexit.register(service.journal.flush)  # what was counted and not written yet
     _follow(service.store)
+
+
+def _keep_from_guarded_code(service: ApprovalService) -> None:
+    """Protect what the service keeps outside of the state folder, where nothing else does."""
+    for file in service.own_files():
+        if not doors["is_protected"](os.path.realpath(file), "read"):
+            protect(file)
 
 
 def use_default_approvals() -> None:

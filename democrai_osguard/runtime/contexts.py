@@ -7,6 +7,7 @@ without a session can be approved permanently or denied, never for a session.
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, TypedDict, Unpack
 
@@ -20,14 +21,13 @@ from democrai_osguard.runtime.package_index import package_index_rules
 from democrai_osguard.targets import normalize_target
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Iterable
 
     from democrai_osguard.guard.contexts import Item
 
     Name = str | Subject
-    Declared = Manifest | Iterable[Item] | Mapping[str, object] | None
     Source = Manifest | str | os.PathLike[str] | Mapping[str, object] | None
+    Declared = Source | Iterable[Item]
     Folder = str | os.PathLike[str] | None
 
 
@@ -158,7 +158,20 @@ def _manifest(source: Source, kind: str, phase: str | None, folder: Folder) -> M
             found, wanted = _named(source.kind, source.phase), _named(kind, phase)
             raise ManifestError((f"this is the manifest of {found}, not of {wanted}",))
         return source
-    return load_manifest({} if source is None else source, kind, phase, base=folder)
+    return _loaded({} if source is None else source, kind, phase, folder)
+
+
+def _loaded(
+    source: str | os.PathLike[str] | Mapping[str, object],
+    kind: str,
+    phase: str | None = None,
+    folder: Folder = None,
+) -> Manifest:
+    """Load a manifest; the log has what it warns of, since nobody else would look."""
+    manifest = load_manifest(source, kind, phase, base=folder)
+    for warning in manifest.warnings:
+        _log.warning("the manifest of a %s: %s", _named(kind, phase), warning)
+    return manifest
 
 
 def _named(kind: str, phase: str | None) -> str:
@@ -167,10 +180,11 @@ def _named(kind: str, phase: str | None) -> str:
 
 def _asset(name: Name, kind: str, access: Declared, identity: Identity) -> process_guard_context:
     """Return the guard of an asset; say where it declares what the subjects around do not have."""
-    manifest = load_manifest(access, kind) if isinstance(access, Mapping) else access
-    rules = rules_of(manifest.access if isinstance(manifest, Manifest) else manifest)
+    if isinstance(access, (str, os.PathLike, Mapping)):
+        access = _loaded(access, kind)
+    rules = rules_of(access.access if isinstance(access, Manifest) else access)
     guard = process_guard_context(name, kind, access=rules, **_known(identity))
-    if isinstance(manifest, Manifest) and manifest.declared == ():
+    if isinstance(access, Manifest) and access.declared == ():
         guard._spec.rules = ()  # noqa: SLF001 - it declares that it needs nothing, which is not silence
     around = current_guard()
     if rules and around is not None:

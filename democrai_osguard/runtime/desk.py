@@ -7,6 +7,7 @@ It runs outside of every guard, on plain values that the guard hands over.
 from __future__ import annotations
 
 import json
+import logging
 from typing import TYPE_CHECKING, Any
 
 from democrai_osguard.access import AccessRequest, Operation, ResourceType, Rule, Scope, Subject
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     Failure = tuple[str, str, tuple[str, ...]]  # "failed", the error's code, its arguments
 
 FAILED = "failed"
+_log = logging.getLogger("democrai_osguard.runtime")
 _PROTECTED = "it belongs to the guard itself"
 _BYTECODE = "__pycache__"
 
@@ -107,6 +109,8 @@ class Desk:
         except TargetError as error:
             return FAILED, error.code, (str(error.value), error.reason)
         except (ContractError, OsGuardError) as error:
+            if isinstance(error, RuntimeError):
+                _log.error("%s: %s %s %s", error, who.subject, operation, text)
             return FAILED, error.code, (str(error).removeprefix(f"{error.code}: "),)
 
     def for_child(self, info: tuple[Any, ...], rules: Rules) -> Inherited:
@@ -147,7 +151,7 @@ class Desk:
         return None if self._settler is None else self._settler.permissions.remembered(request)
 
     def _decide(self, request: AccessRequest, who: Actor, rules: Iterable[Rule]) -> Decision:
-        if _is_file(request) and doors["is_protected"](request.target):
+        if _is_file(request) and doors["is_protected"](request.target, str(request.operation)):
             return Deny(request, _PROTECTED)
         chain = Chain.of(request.subject, rules)
         return decide(request, Policy(chain, self._profile(who.chain), self._verdicts))

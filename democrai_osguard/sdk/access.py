@@ -42,6 +42,8 @@ EXTERNAL_RESOURCE_FILESYSTEM = str(ResourceType.FILESYSTEM)
 EXTERNAL_RESOURCE_SYSTEM_DEPENDENCY = str(ResourceType.SYSTEM_DEPENDENCY)
 
 _FAILED = "failed"  # as `runtime.desk` says it
+_WAIT = "Nobody could answer, so it stays closed. Try again, or tell an operator."
+_CORRECT = "Put right what the message names, and ask again."
 
 
 class NoSubject(OsGuardError, RuntimeError):
@@ -83,15 +85,16 @@ def check_external_access(  # noqa: PLR0913 - the contract's own parameters
     """
     resource, verb = operation_of(resource_type, operation)
     context = _context(resume_action, resume_context)
+    text = _text(target)
     answer = _door("external_access")(
-        str(resource), str(verb), _text(target), bool(register_request), resume_action, context
+        str(resource), str(verb), text, bool(register_request), resume_action, context
     )
     if answer is None:
         raise NoSubject
     if isinstance(answer, BaseException):
-        raise _as_failure(answer) from None
+        raise _told(_as_failure(answer), str(verb), text) from None
     if answer[0] == _FAILED:
-        raise _error(*answer[1:])
+        raise _told(_error(*answer[1:]), str(verb), text)
     return ExternalAccess(*answer)
 
 
@@ -282,6 +285,16 @@ def _as_failure(answer: BaseException) -> BaseException:
     if type(answer) is Warning:
         return as_error(answer)
     return ApprovalCheckFailed(f"{ApprovalCheckFailed.code}: {type(answer).__name__}")
+
+
+def _told(error: BaseException, operation: str, target: str) -> BaseException:
+    """Return an error about a question with the fields that a refusal has."""
+    _kind, name, chain, *_ = _door("info")()
+    hint = getattr(error, "hint", "") or (_WAIT if isinstance(error, RuntimeError) else _CORRECT)
+    fields = {"subject": name, "operation": operation, "target": target, "chain": tuple(chain)}
+    for field, value in (fields | {"hint": hint}).items():
+        setattr(error, field, value)
+    return error
 
 
 def _error(code: str, words: tuple[str, ...]) -> Exception:

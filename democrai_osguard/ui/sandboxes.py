@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 HELPER, KERNEL, ITSELF = "helper", "kernel", "itself"
 
-_KIND = b"DEMOCRAI_NETWORK_SUBJECT_KIND="
-_NAME = b"DEMOCRAI_NETWORK_SUBJECT="
+_KIND = "DEMOCRAI_NETWORK_SUBJECT_KIND"
+_NAME = "DEMOCRAI_NETWORK_SUBJECT"
 _ENVIRON_LIMIT = 256 * 1024
 _COMMAND_LIMIT = 200
 _PATIENCE = 1.0  # seconds; a helper that does not answer leaves claims
@@ -87,12 +87,16 @@ def _pids() -> Iterator[int]:
 
 
 def _claimed(pid: int) -> str | None:
+    name = variable_of(pid, _NAME)
+    return None if name is None else f"{variable_of(pid, _KIND) or 'module'}:{name}"
+
+
+def variable_of(pid: int, variable: str) -> str | None:
+    """Return a variable that a process was started with, as far as it still shows it."""
+    start = f"{variable}=".encode()
     fields = _read(pid, "environ").split(b"\0")
-    kind = next((field[len(_KIND) :] for field in fields if field.startswith(_KIND)), None)
-    name = next((field[len(_NAME) :] for field in fields if field.startswith(_NAME)), None)
-    if name is None:
-        return None
-    return f"{os.fsdecode(kind or b'module')}:{os.fsdecode(name)}"
+    found = next((field[len(start) :] for field in fields if field.startswith(start)), None)
+    return None if found is None else os.fsdecode(found)
 
 
 def _cgroup(pid: int) -> str:

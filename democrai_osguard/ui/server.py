@@ -31,29 +31,27 @@ class ServeError(OsGuardError, ValueError):
 def serve(  # noqa: PLR0913 - what the command line names
     service: ApprovalService,
     operator: Operator,
-    say: Callable[[str], object],
+    tell: Callable[[str, str], object],
     *,
     host: str = "127.0.0.1",
     port: int = 0,
     names: Sequence[str] = (),
 ) -> None:
-    """Serve the page until it is told to stop."""
+    """Serve the page until it is stopped; `tell` gets words, and the link that they are about."""
     listener = _listener(host, port)
     origins = [*own_origins(host, listener.getsockname()[1]), *map(_checked_origin, names)]
     gate = Gate(origins)
     link = names[0].rstrip("/") if names else origins[0]
 
-    def say_link() -> None:
-        say(f"{link}/?token={gate.new_link()}")
+    def tell_link(words: str) -> None:
+        tell(words, f"{link}/?token={gate.new_link()}")
 
     def link_used() -> None:
-        say("That link is used up. For another browser:")
-        say_link()
+        tell_link("That link is used up. For another browser:")
 
     if not _is_loopback(host):
-        say("Warning: other machines can reach this page, and it is not encrypted.")
-    say("Open this link; it works once:")
-    say_link()
+        tell("Warning: other machines can reach this page, and it is not encrypted.", "")
+    tell_link("Open this link; it works once:")
     page = Page(service, operator, gate, link_used)
     config = uvicorn.Config(
         page.application(),

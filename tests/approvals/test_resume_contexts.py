@@ -234,7 +234,6 @@ def test_rotation_keeps_old_contexts_readable(
     service: ApprovalService, calls: list[ResumeCall]
 ) -> None:
     approved(service)
-    assert service.vault is not None
     service.vault.keys.rotate()
     approved(service, "/srv/b")
     assert rotate_keys(service, drop_old=True) == 2
@@ -248,12 +247,6 @@ def test_only_small_documents_are_sealed(service: ApprovalService) -> None:
         with pytest.raises(ResumeFailed):
             service.register(read("/srv/a"), ORIGIN, resume=Resume("a", context))
     assert service.list_requests(pending=False) == []
-
-
-def test_a_service_without_a_vault_takes_no_context(service: ApprovalService) -> None:
-    bare = ApprovalService(service.store)
-    with pytest.raises(ResumeFailed):
-        bare.register(read("/srv/a"), ORIGIN, resume=RESUME)
 
 
 def test_the_first_who_can_be_resumed_keeps_it(

@@ -37,7 +37,10 @@ class Host:
         return self._service
 
     def guard(
-        self, name: str = "notes", access: tuple[dict[str, str], ...] = (), **identity: str | None
+        self,
+        name: str = "notes",
+        access: tuple[dict[str, str], ...] = (),
+        **identity: Any,  # noqa: ANN401 - as contexts take it
     ) -> process_guard_context:
         """Return the guard of a module with these declarations."""
         place = self.folder / name

@@ -190,8 +190,20 @@ def test_a_question_that_makes_no_sense_is_an_error_and_no_request(
 def test_an_empty_network_target_has_its_own_code(host: Host) -> None:
     runtime.use_approvals(host.service)
     main = host.load(ASK)
-    with host.guard(), pytest.raises(TargetError, match="network_target_missing"):
+    with host.guard(), pytest.raises(TargetError, match="network_target_missing") as caught:
         main("network", "send", "")
+    found = fields(caught.value)
+    assert (found["subject"], found["operation"], found["target"]) == ("notes", "send", "")
+
+
+def fields(error: BaseException) -> dict[str, object]:
+    """Return what every refusal and failure says beside its message."""
+    names = ("code", "subject", "operation", "target", "chain", "hint")
+    found = {name: getattr(error, name) for name in names}
+    assert found["chain"] == ("module:notes",)
+    assert isinstance(found["hint"], str)
+    assert found["hint"] != ""
+    return found
 
 
 def test_a_path_that_climbs_through_nothing_is_denied_and_not_asked_for(host: Host) -> None:
@@ -226,7 +238,9 @@ def test_without_a_service_access_stays_closed_and_says_so(
         sdk.access.approve_permanently("x", ANN)
 
 
-def test_a_backend_that_fails_is_no_denial_and_keeps_its_exception_to_itself(host: Host) -> None:
+def test_a_backend_that_fails_is_no_denial_and_keeps_its_exception_to_itself(
+    host: Host, caplog: pytest.LogCaptureFixture
+) -> None:
     runtime.use_approvals(host.service)
     main = host.load(ASK)
     host.service.store.close()
@@ -235,7 +249,9 @@ def test_a_backend_that_fails_is_no_denial_and_keeps_its_exception_to_itself(hos
     with host.guard(), pytest.raises(RuntimeError) as caught:
         main("filesystem", "read", host.outside / "file")
     assert not isinstance(caught.value, PermissionError)
-    assert getattr(caught.value, "code", "") == "sandbox_external_access_check_failed"
+    assert fields(caught.value)["code"] == "sandbox_external_access_check_failed"
+    assert caplog.messages[0].startswith("sandbox_external_access_check_failed: ")
+    assert caplog.messages[0].endswith(f"module:notes read {host.outside}/file")
     files = [str(entry.path) for entry in caught.traceback]
     assert not any("osguard/approvals" in name or "osguard/runtime" in name for name in files)
 

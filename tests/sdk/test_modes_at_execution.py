@@ -59,7 +59,7 @@ class Person:
         self.asked.append(f"{request.operation} {request.target}")
         if self.answer == "hang":
             await asyncio.sleep(3600)
-        if isinstance(self.answer, Exception):
+        if isinstance(self.answer, BaseException):
             raise self.answer
         return self.answer  # type: ignore[return-value] # nonsense is part of the tests
 
@@ -205,6 +205,7 @@ def test_a_bypass_that_cannot_be_written_down_does_not_happen(host: Host) -> Non
     ("answer", "allowed"),
     [(Answer.ONCE, True), (Answer.SESSION, True), (Answer.PERMANENT, True), (Answer.DENY, False),
      ("hang", False), (ValueError("the window is gone"), False), ("perhaps", False),
+     (asyncio.CancelledError(), False),
      (None, False)],
 )  # fmt: skip
 def test_a_person_s_answer_and_silence_are_what_they_are(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import pytest
@@ -27,14 +28,14 @@ def main(target, action):
 
 def resumer(host: Host, seen: list[str], arrived: threading.Event) -> runtime.Resumer:
     def guard_of(call: ResumeCall) -> process_guard_context:
-        assert call.origin.user_id is not None
-        return host.guard(user_id=str(call.origin.user_id), session_key=call.origin.session_key)
+        return host.guard(**asdict(call.origin))
 
     def act(call: ResumeCall) -> None:
         info = current_guard()
         assert info is not None
         with open(str(call.context["target"]), encoding="utf-8") as file:
-            seen.append(f"{info.subject} {info.user_id} {info.session_key} {file.read()}")
+            who = info.user_id, info.organization_id, info.session_key, info.task_id
+            seen.append(f"{info.subject} {who} {file.read()}")
         arrived.set()
 
     def fail(_call: ResumeCall) -> None:
@@ -49,7 +50,7 @@ def resumer(host: Host, seen: list[str], arrived: threading.Event) -> runtime.Re
 def test_it_runs_once_by_itself_as_whoever_asked(host: Host, before: bool) -> None:
     runtime.use_approvals(host.service)
     main = host.load(ASK)
-    with host.guard(user_id="21", session_key="s-9"):
+    with host.guard(user_id=21, organization_id="acme", session_key="s-9", task_id="t-1"):
         request_id = main(host.outside / "file", "again")
     seen: list[str] = []
     arrived = threading.Event()
@@ -63,7 +64,7 @@ def test_it_runs_once_by_itself_as_whoever_asked(host: Host, before: bool) -> No
     assert arrived.wait(60)
     running.stop()
     assert running.run() == []
-    assert seen == ["module:notes 21 s-9 secret"]
+    assert seen == ["module:notes (21, 'acme', 's-9', 't-1') secret"]
     assert host.service.get(request_id).resume_state == "done"
 
 

@@ -43,8 +43,7 @@ def rule(**changes: object) -> Document:
         ({"access": [READ, "all"]}, "access[1]:", "object"),
         ({"access": [[]]}, "access[0]:", "object"),
         (rule(extra=1), "access[2]: 'extra'", "unknown key"),
-        ({"access": [{"target": "/x"}]}, "access[0]:", "missing"),
-        ({"access": [{}]}, "access[0]:", "missing"),
+        ({"access": [READ | {"target": None}]}, "access[0].target:", "text"),
         (rule(operation=True), "access[2].operation:", "text"),
         (rule(operation=["read"]), "access[2].operation:", "text"),
         (rule(target=5), "access[2].target:", "text"),
@@ -82,6 +81,15 @@ def test_an_operation_that_is_none_is_told_which_there_are() -> None:
     assert place == "access[2].operation"
     operations = "(read, create, modify, delete, execute)"
     assert reason == f"'write' is not an operation of filesystem {operations}"
+
+
+def test_what_is_missing_is_named_with_its_place() -> None:
+    assert problems({"access": [READ, {"operation": "read", "target": "/x"}, {}]}) == (
+        "access[1].resource_type: missing",
+        "access[2].resource_type: missing",
+        "access[2].operation: missing",
+        "access[2].target: missing",
+    )
 
 
 def test_every_problem_is_reported_at_once() -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 import time
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from democrai_osguard import current_guard, runtime, sdk
@@ -32,10 +33,7 @@ def read() -> str:
 
 
 def guard_of(call: ResumeCall) -> process_guard_context:
-    origin = call.origin
-    return runtime.module_context(
-        call.subject.name, user_id=str(origin.user_id), session_key=origin.session_key
-    )
+    return runtime.module_context(call.subject.name, **asdict(call.origin))
 
 
 def resume(call: ResumeCall) -> None:

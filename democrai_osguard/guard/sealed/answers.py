@@ -60,7 +60,7 @@ def about_path(state: State, operation: str, path: str) -> Warning | None:
     known = state.answers.get(key, MISSING)
     if known is not MISSING:
         return known  # type: ignore[no-any-return] # what was stored below
-    if is_protected(path):
+    if is_protected(path, operation):
         return refusal(state, _code(operation), operation, path, "it belongs to the guard itself")
     declared = covered(state.roots.get(operation, frozenset()), path)
     answer = None
@@ -116,9 +116,14 @@ def remember(state: State, key: object, answer: Warning | None) -> Warning | Non
     return answer
 
 
-def is_protected(path: str) -> bool:
-    """Tell whether a path is the guard's own: its database and key, or this process's memory."""
+def is_protected(path: str, operation: str) -> bool:
+    """Tell whether a path is the guard's own: its database and key, or this process's memory.
+
+    So is a folder on the way there that is to go away: what is moved with it would be kept no more.
+    """
     if path.startswith(PROTECTED[0]):
+        return True
+    if operation == "delete" and any(each.startswith(f"{path}/") for each in PROTECTED[0]):
         return True
     return path.startswith(_NEVER) and (not path.startswith("/proc/self/task/") or _is_mem(path))
 

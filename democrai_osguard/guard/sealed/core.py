@@ -114,18 +114,19 @@ def state_of(token: object) -> State:
 
 
 def here() -> FrameType | None:
-    """Return the frame of the caller, past the hook, which lets pass exactly this look.
+    """Return the frame that called the caller, past the hook, which lets pass exactly this look.
 
     No finalizer runs between the note and the look, because collection is off; nor a signal
-    handler, because nothing is called between them.
+    handler, because nothing is called between them. Neither this frame nor the caller's is named:
+    one that holds itself stays until the next collection, with all that is beneath it on the stack.
     """
     ident, collects = get_ident(), collecting()
     stop_collecting()
     EXPECTED[ident] = True
-    frame = _getframe(0)
+    beneath = _getframe(0).f_back.f_back  # type: ignore[union-attr] # a function called this
     if collects:
         start_collecting()
-    return frame.f_back
+    return beneath
 
 
 def is_own_look(frame: FrameType) -> bool:

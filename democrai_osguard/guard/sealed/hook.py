@@ -117,9 +117,8 @@ def _frames(state: State, args: Args) -> Warning | None:
     ident = get_ident()
     if ident in _reading:
         return None
-    frame = here()
-    for _ in range(2):  # past this judge and the one that called it, to the hook
-        frame = None if frame is None else frame.f_back
+    judge_frame = here()
+    frame = None if judge_frame is None else judge_frame.f_back  # the hook
     if len(args) > 1 and args[1] == "tb_frame" and _is_ours(_frame_of(args[0], ident)):
         return refusal(state, "sandbox_introspection_denied", None, "frames")
     while frame is not None:

@@ -69,8 +69,7 @@ def _start(name: str, function: Any, args: Any, options: dict[str, Any]) -> obje
 
 def begin(token: Any) -> object:
     """Let what the calling runner runs be under the guard of a token; return a ticket's work."""
-    own_frame = here()
-    frame = None if own_frame is None else own_frame.f_back
+    frame = here()
     work = None
     if frame is None or frame.f_code is not RUNNER_CODE[0] or frame in OWNERS:
         return None  # only the runner itself, and once
@@ -91,8 +90,7 @@ def _free() -> LockType:
 
 def end() -> None:
     """Take `begin` back, for the frame that began."""
-    own_frame = here()
-    frame = None if own_frame is None else own_frame.f_back
+    frame = here()
     before = None if frame is None else _before.pop(frame, None)
     if frame is None or before is None:
         return

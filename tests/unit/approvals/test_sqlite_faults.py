@@ -154,3 +154,11 @@ def test_a_database_of_something_else_is_refused(tmp_path: Path) -> None:
 def test_a_url_of_no_store_is_refused(url: str) -> None:
     with pytest.raises(StoreRefused, match="external_access_store_refused"):
         open_store(url)
+
+
+@pytest.mark.parametrize(
+    "rest", ["", "/", "//", "///", "///:memory:", "///a?mode=ro", "//host/a", "a", "///a#b"]
+)
+def test_a_url_that_names_no_file_of_its_own_opens_no_store(rest: str) -> None:
+    with pytest.raises(StoreRefused, match="a SQLite store is written sqlite:///path"):
+        open_store(f"sqlite:{rest}")

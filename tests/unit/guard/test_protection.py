@@ -48,6 +48,33 @@ def test_the_store_and_its_key_are_closed_to_every_rule(
     assert confined(check) == [denied, denied, "own", denied]
 
 
+def _move(source: object, destination: object) -> str:
+    try:
+        os.rename(str(source), str(destination))
+    except PermissionError as error:
+        return str(getattr(error, "code", error))
+    return "moved"
+
+
+@pytest.mark.parametrize("on_the_way", ["app", "app/state"])
+def test_a_folder_on_the_way_to_the_store_is_not_moved_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, on_the_way: str
+) -> None:
+    """Else the store would lie where nothing keeps it, and could be written."""
+    for name in ("app/state/approvals", "app/state/other", "app/beside"):
+        (tmp_path / name).mkdir(parents=True)
+    monkeypatch.setenv("DEMOCRAI_STATE_DIR", str(tmp_path / "app/state"))
+
+    def check() -> object:
+        with process_guard_context("m", "module", allowed_paths=[tmp_path]):
+            found = [_move(tmp_path / on_the_way, tmp_path / "moved")]
+            found += [_move(tmp_path / f"app/{name}", tmp_path / f"app/{name}-2")
+                      for name in ("state/other", "beside")]  # fmt: skip
+        return [*found, _move(tmp_path / on_the_way, tmp_path / "moved")]
+
+    assert confined(check) == ["sandbox_filesystem_denied", "moved", "moved", "moved"]
+
+
 def test_what_guarded_code_changed_in_the_guard_is_put_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

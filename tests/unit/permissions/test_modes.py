@@ -41,7 +41,7 @@ class Person:
         self.asked.append(f"{request.operation} {request.target}")
         await asyncio.sleep(0)
         answer = self.answers.pop(0)
-        if isinstance(answer, Exception):
+        if isinstance(answer, BaseException):
             raise answer
         return answer  # type: ignore[return-value] # nonsense is part of the test
 
@@ -98,7 +98,9 @@ def test_a_person_s_answer_is_the_decision(answer: Answer, code: str) -> None:
     assert settled.code == code
 
 
-@pytest.mark.parametrize("nonsense", ["maybe", None, 7, EOFError("closed"), OSError("gone")])
+@pytest.mark.parametrize(
+    "nonsense", ["maybe", None, 7, EOFError("closed"), OSError("gone"), asyncio.CancelledError()]
+)
 def test_anything_but_an_answer_is_a_no(nonsense: object) -> None:
     settled = asyncio.run(Permissions(Mode.SUPERVISED, Person(nonsense)).settle(wants()))
     assert isinstance(settled, Deny)
@@ -131,7 +133,8 @@ def test_a_classifier_that_gives_no_plain_answer_hands_on_to_a_person(
     answer: object, asked: int, allowed: bool
 ) -> None:
     person = Person(Answer.SESSION)
-    permissions = Permissions(Mode.AUTO, person, classify=classifier(answer), patience=0.05)
+    patience = 0.05 if answer == "hang" else 60
+    permissions = Permissions(Mode.AUTO, person, classify=classifier(answer), patience=patience)
     settled = asyncio.run(permissions.settle(wants()))
     assert len(person.asked) == asked
     assert isinstance(settled, Allow) is allowed
@@ -199,8 +202,11 @@ def test_whoever_is_asked_may_be_a_plain_function() -> None:
     assert asked == ["/srv/a"]
 
 
+SETTLED = threading.Event()
+
+
 def blocks(_request: AccessRequest) -> object:
-    time.sleep(1)
+    SETTLED.wait(60)
     return "allow"
 
 
@@ -235,18 +241,16 @@ async def unspeakable(_request: AccessRequest) -> object:
 def test_a_classifier_that_misbehaves_holds_up_nobody_and_a_person_is_asked(
     classify: Callable[[AccessRequest], object],
 ) -> None:
-    async def run() -> tuple[Allow | Deny, bool]:
+    async def run() -> Allow | Deny:
         permissions = Permissions(Mode.AUTO, person, classify=classify, patience=0.2)
-        settling = asyncio.ensure_future(permissions.settle(wants()))
-        before = time.monotonic()
-        await asyncio.sleep(0.05)  # the loop goes on meanwhile
-        return await settling, time.monotonic() - before < 0.9
+        settled = await permissions.settle(wants())
+        SETTLED.set()  # only now does the one that blocks come back
+        return settled
 
+    SETTLED.clear()
     person = Person(Answer.SESSION)
-    settled, in_time = asyncio.run(run())
-    assert isinstance(settled, Allow)
+    assert isinstance(asyncio.run(run()), Allow)
     assert person.asked == ["modify /srv/a"]
-    assert in_time or classify is not blocks
 
 
 def test_an_answer_for_good_counts_in_every_session_and_one_for_a_session_in_its_own() -> None:

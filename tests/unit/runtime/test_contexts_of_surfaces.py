@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -277,3 +278,25 @@ def test_media_is_one_url_with_or_without_a_name() -> None:
 def test_a_phase_may_be_given_by_place() -> None:
     assert inside(runtime.engine_context("whisper", PHASES, "install")).allow_subprocess
     assert inside(runtime.extractor_context("yolo", PHASES, "install")).allow_subprocess
+
+
+@pytest.mark.parametrize("context", ASSETS)
+def test_an_asset_s_manifest_may_be_a_file_and_starts_at_its_folder(
+    context: type, tmp_path: Path
+) -> None:
+    file = tmp_path / "tool.json"
+    file.write_text(json.dumps({"access": [{**READ, "target": "in"}]}))
+    here = rule("filesystem", "read", f"{tmp_path.resolve()}/in")
+    for place in (file, str(file)):
+        with process_guard_context("notes", "module", [rule("filesystem", "read", "/")]):
+            assert inside(context("asset", place)).access == (here,)
+
+
+@pytest.mark.parametrize("context", [runtime.module_context, runtime.task_context, *ASSETS])
+def test_a_broad_root_is_accepted_and_the_log_says_so(
+    context: type, caplog: pytest.LogCaptureFixture
+) -> None:
+    info = inside(context("asset", {"access": [{**READ, "target": "/home"}]}))
+    assert info.access == (rule("filesystem", "read", "/home"),)
+    (record,) = caplog.records
+    assert "access[0].target: /home is broad" in record.getMessage()
