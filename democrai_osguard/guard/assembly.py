@@ -262,8 +262,10 @@ def _hook(sealed: dict[str, ModuleType], token: Any, watching: Any) -> Any:
             if event == "open":
                 if (_writing if args[2] & 3 else _reading)(_ident(), None) is args[0]:
                     return
-            elif event[:3] == "os." and _acting(_ident()) == event:
-                return
+            elif event[:3] == "os.":
+                noted = _acting(_ident())
+                if noted is not None and noted[0] == event and args[noted[1]] is noted[2]:
+                    return
             answer = _judge(event, args)
             if answer is not None:
                 raise _as_error(answer) from None

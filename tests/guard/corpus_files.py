@@ -88,6 +88,42 @@ _READERS = {
         "c.load_verify_locations(OUT + '/cert.pem')\nwon(c.cert_store_stats())"
     ),
 }
+# Code of one's own that runs between judging and acting: an argument's method, or a finalizer.
+_RAW = "import io, os, gc, threading\nraw = io.FileIO if FREE else io.FileIO.__mro__[1]\n"
+_SWAPPED = (
+    "path = IN + '/mine'\nopen(path, 'w').close()\ndef swap():\n"
+    "    def act(): os.unlink(path); os.symlink(SECRET, path)\n"
+    "    t = threading.Thread(target=act); t.start(); t.join()\n    won(raw(path).read())\n"
+)
+_BETWEEN = {
+    "index-of-buffering": _RAW
+    + "path = READABLE + '/new'\nclass B:\n    def __index__(s): raw(path, 'w').close(); return -1\n"
+    "try: open(path, 'w', B())\nfinally: won(os.path.exists(path))",
+    "truth-of-closefd": _RAW
+    + "path = READABLE + '/new'\nclass B:\n    def __index__(s): raw(path, 'w').close(); return 1\n    def __bool__(s): return bool(s.__index__())\n"
+    "try: open(path, 'w', closefd=B())\nfinally: won(os.path.exists(path))",
+    "index-and-another-link": _RAW
+    + _SWAPPED
+    + "class B:\n    def __index__(s): swap(); return -1\nopen(path, 'r', B())",
+    "index-of-a-mode": _RAW + _SWAPPED + "class B:\n    def __index__(s): swap(); return 0\n"
+    "for _ in range(3): open(path).close()\nos.open(path, os.O_RDONLY, B())",
+    "finalizer-while-opening": _RAW
+    + "path = READABLE + '/new'\nclass D:\n    def __init__(s): s.me = s\n"
+    "    def __del__(s):\n        try: raw(path, 'w').close()\n        except OSError: pass\n"
+    "gc.collect()\ntry:\n    for n in range(1, 60):\n        D(); gc.set_threshold(n)\n"
+    "        try: open(path, 'w').close()\n        except OSError as e: last = e\n        finally: gc.set_threshold(700)\n"
+    "    raise last if not FREE else OSError\nfinally: gc.set_threshold(700); gc.collect(); won(os.path.exists(path))",
+    "index-of-chmod": (
+        "import os\nfd = os.open(READABLE + '/text', os.O_RDONLY)\n"
+        "class M:\n    def __index__(s): os.fchmod(fd, 0o777); return 0o600\n"
+        "try: os.chmod(IN + '/ok', M())\nfinally: won(os.fstat(fd).st_mode & 0o777 == 0o777)"
+    ),
+    "index-of-chown": (
+        "import os\nfd = os.open(READABLE + '/text', os.O_RDONLY)\ndone = []\n"
+        "class M:\n    def __index__(s): os.fchown(fd, -1, -1); done.append(1); return -1\n"
+        "try: os.chown(IN + '/ok', M(), -1)\nfinally: won(done)"
+    ),
+}
 # Libraries that take a refusal for an absence: nothing is got, and nobody is told why.
 _SWALLOWED = {
     "linecache": "import linecache; won(linecache.getline(SECRET, 1))",
@@ -177,7 +213,7 @@ _DESCRIPTORS = {
 FILE_TECHNIQUES = (
     *(
         Technique(f"file-{name}", code, FILES)
-        for name, code in (_READERS | _PROBES | _WRITERS).items()
+        for name, code in (_READERS | _PROBES | _WRITERS | _BETWEEN).items()
     ),
     *(Technique(f"file-{name}", code, SILENT) for name, code in _SWALLOWED.items()),
     *(Technique(f"file-{name}", code, DESCRIPTOR) for name, code in _DESCRIPTORS.items()),

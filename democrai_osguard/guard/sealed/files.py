@@ -23,6 +23,7 @@ from democrai_osguard.guard.sealed.opening import (
     keep,
     pinned,
     place_of,
+    plainly,
 )
 from democrai_osguard.guard.sealed.paths import (
     CHANGES,
@@ -33,7 +34,8 @@ from democrai_osguard.guard.sealed.paths import (
 )
 
 ORIGINALS: dict[str, Any] = {}
-ACTING: dict[int, str] = {}  # the event of what each thread is about to do, already judged
+# What each thread is about to do, already judged: the event, and which of its arguments is what.
+ACTING: dict[int, tuple[str, int, object]] = {}
 # What a row says about one argument: operation, position, keyword, how it is resolved.
 Touch = tuple[str, int, str, str]
 EVENTS = {"unlink": "os.remove", "replace": "os.rename", "lchown": "os.chown"}  # by another name
@@ -73,12 +75,18 @@ def _judged_call(  # noqa: PLR0913, PLR0917 - a call and its row, handed down wh
 ) -> object:
     pins: list[int] = []
     try:
-        _check_descriptors(state, kwargs, library=library)
-        values, named = _held(state, touches, list(args), dict(kwargs), library, pins)
+        values, named = list(args), dict(kwargs)
+        plainly(values)
+        if named:
+            plainly(named.values())
+            _check_descriptors(state, named, library=library)
+        values, named = _held(state, touches, values, named, library, pins)
         if name in GAINS:
             held = [_argument(values, named, touch[1], touch[2]) for touch in touches]
             check_gain(state, name, *map(_place, held))
-        return _passed(EVENTS.get(name, f"os.{name}"), ORIGINALS[name], values, named)
+        place = touches[0][1]
+        note = EVENTS.get(name, f"os.{name}"), place, _argument(values, named, place, touches[0][2])
+        return _passed(note, ORIGINALS[name], values, named)
     except OSError as error:
         if error.filename is not None and pins:
             error.filename = _argument(args, kwargs, touches[0][1], touches[0][2])
@@ -181,10 +189,12 @@ def _pin(place: str, how: str, pins: list[int], *, by_name: bool) -> str:
     return f"/proc/self/fd/{pins[-1]}/{name}"
 
 
-def _passed(event: str, original: Any, values: list[Any], named: dict[str, Any]) -> object:
+def _passed(
+    note: tuple[str, int, object], original: Any, values: list[Any], named: dict[str, Any]
+) -> object:
     ident = get_ident()
     try:
-        ACTING[ident] = event
+        ACTING[ident] = note
         return original(*values, **named)
     finally:
         ACTING.pop(ident, None)
@@ -257,7 +267,7 @@ def _settled_listing(state: State, path: str | bytes) -> object:
 def _scanned(path: Any) -> Any:
     ident = get_ident()
     try:
-        ACTING[ident] = "os.scandir"
+        ACTING[ident] = "os.scandir", 0, path
         return scandir(path)
     finally:
         ACTING.pop(ident, None)

@@ -16,6 +16,7 @@ from democrai_osguard.guard.sealed.opening import (
     bare,
     exact,
     open_judged,
+    plainly,
 )
 from democrai_osguard.guard.sealed.paths import forget
 from democrai_osguard.guard.sealed.programs import judged, judged_first
@@ -25,6 +26,7 @@ _OWNED = "DEMOCRAI_"
 _LINE = 2  # where the line is: after the shell and `-c`
 _BLANK = " \t\n"
 _F_DUPFD_CLOEXEC = 1030
+_PREPARATION = 21  # where `fork_exec` has a function that runs in the child, before the program
 PASSING: set[int] = set()  # threads that are starting what has been judged
 
 
@@ -102,6 +104,7 @@ def fork_exec(args: tuple[Any, ...]) -> object:
         answer = may_start(state, "_posixsubprocess.fork_exec")
         if answer is not None:
             return answer
+        plainly((*args[:_PREPARATION], *args[_PREPARATION + 1 :]))
         env = merged(state, _as_mapping(args[5]))
         program = _of_list(state, args, env)
         pairs = [name + b"=" + value for name, value in env.items()]
@@ -165,6 +168,7 @@ def spawn(
         answer = may_start(state, entry)
         if answer is not None:
             return answer
+        plainly((*args[:2], *(() if actions is None else actions)))
         env = merged(state, args[2])
         program = _of_call(state, name, args, env)
         if actions is not None:
