@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from democrai_osguard.guard import wrappers
 from democrai_osguard.guard.patches.databases import database_patches
 from democrai_osguard.guard.patches.environment import EnvironmentData
-from democrai_osguard.guard.patches.files import FILE_CALLS, PROBES, SILENT_OPENERS
+from democrai_osguard.guard.patches.files import FILE_CALLS, PROBES, SILENT_CALLS
 from democrai_osguard.guard.patches.folders import folder_patches
 from democrai_osguard.guard.patches.http import http_patches
 from democrai_osguard.guard.patches.imports import import_patches, replace_sensitive
@@ -104,18 +104,15 @@ def rows(doors: Mapping[str, Any]) -> list[Replacement]:
     ]
     for owner, name, look, test in PROBES:
         found.append(Replacement(owner, name, _probe(doors[look], test), everywhere=True))
-    for owner, name, operation, position in SILENT_OPENERS:
-        found.append(Replacement(owner, name, _silent(doors, operation, position), everywhere=True))
+    for owner, name in SILENT_CALLS:
+        make = wrappers.silent_maker(doors, f"{owner}.{name}")
+        found.append(Replacement(owner, name, make, everywhere=True))
     found.append(Replacement("posixpath", "realpath", _realpath(doors), everywhere=True))
     return found
 
 
 def _probe(quick: Any, test: Any) -> Any:
     return lambda _original: wrappers.probe_wrapper(quick, test)
-
-
-def _silent(doors: Mapping[str, Any], operation: str, position: int) -> Any:
-    return lambda original: wrappers.checked(original, doors["check"], operation, position)
 
 
 def _realpath(doors: Mapping[str, Any]) -> Any:

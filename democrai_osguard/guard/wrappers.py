@@ -212,18 +212,22 @@ def probe_wrapper(quick: Any, test: Callable[[int], bool] | None) -> Callable[..
     return probe
 
 
-def checked(original: Callable[..., Any], check: Any, operation: str, position: int) -> Any:
-    """Return a function that judges one path argument, then calls the original."""
+def silent_maker(doors: Any, name: str) -> Callable[[Any], Any]:
+    """Return a maker of functions that are judged, and done, behind a door."""
+    act = doors["silent"]
 
-    def opener(*args: Any, **kwargs: Any) -> Any:
-        if position < len(args) and args[position] is not None:
-            args = tuple(map(plain_value, args))
-            answer = check(operation, args[position])
+    def make(original: Any) -> Any:
+        doors["keep_silent"](name, original)
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            answer = act(name, tuple(map(plain_value, args)), plain_named(kwargs))
             if isinstance(answer, BaseException):
                 raise as_error(answer) from None
-        return original(*args, **kwargs)
+            return answer
 
-    return opener
+        return call
+
+    return make
 
 
 def realpath_wrapper(original: Callable[..., Any], door: Any) -> Callable[..., Any]:

@@ -83,6 +83,11 @@ _READERS = {
     ),
     "dev-fd": "import os; fd = os.open(SECRET, os.O_PATH)\nwon(open(f'/proc/self/fd/{fd}').read())",
     "tokenize-open": "import tokenize; won(tokenize.open(OUT + '/a.py').read())",
+    "readline-original": (
+        "import readline\nf = readline.read_history_file\n"
+        "for c in getattr(f, '__closure__', None) or (): f = c.cell_contents if callable(c.cell_contents) and 'history' in str(c.cell_contents) else f\n"
+        "f(SECRET); won(readline.get_history_item(1))"
+    ),
     "ssl-certificates": (
         "import ssl\nc = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)\n"
         "c.load_verify_locations(OUT + '/cert.pem')\nwon(c.cert_store_stats())"
@@ -132,6 +137,10 @@ _SWALLOWED = {
     "zipimport": "import zipimport; won(zipimport.zipimporter(OUT + '/a.zip').get_data('x'))",
     "real-path": "import os; won(os.path.realpath(OUT + '/alias') == SECRET)",
     "path-resolve": "import pathlib; won(str(pathlib.Path(OUT + '/alias').resolve()) == SECRET)",
+    "scandir-entry-inside": (
+        "import os\ne = [e for e in os.scandir(IN) if e.name == 'link'][0]\n"
+        "won((e if FREE else e._entry).stat())"
+    ),
     "glob": "import glob; won(glob.glob(OUT + '/*'))",
     "walk": "import os; won(list(os.walk(OUT)))",
 }
@@ -166,6 +175,21 @@ _WRITERS = {
     "mkdir": "import os; os.mkdir(OUT + '/d'); won(1)",
     "mkfifo": "import os; os.mkfifo(OUT + '/fifo'); won(1)",
     "mknod": "import os; os.mknod(OUT + '/node'); won(1)",
+    "mknod-device": (
+        # The one device that an ordinary user may make.
+        "import os, stat; os.mknod(IN + '/device', 0o600 | stat.S_IFCHR, 0); won(1)"
+    ),
+    "readline-home": (
+        "import os, readline\nos.environ['HOME'] = OUT\nreadline.add_history('x')\n"
+        "readline.write_history_file(); won(os.path.exists(OUT + '/.history'))"
+    ),
+    "shared-memory-original": (
+        "import _posixshmem as m, os\nf = m.shm_open\n"
+        "for c in getattr(f, '__closure__', None) or ():\n"
+        "    if 'built-in' in str(c.cell_contents): f = c.cell_contents\n"
+        "name = f'/guard-{os.getpid()}'\nos.close(f(name, os.O_CREAT | os.O_RDWR, mode=0o600))\n"
+        "m.shm_unlink(name); won(1)"
+    ),
     "remove": "import os; os.remove(OUT + '/victim'); won(1)",
     "rmtree": "import shutil; shutil.rmtree(OUT + '/tree'); won(1)",
     "chmod": "import os; os.chmod(OUT + '/victim', 0o600); won(1)",
@@ -190,6 +214,57 @@ _WRITERS = {
         'try: c.execute("vacuum into \'" + OUT + "/copy.db\'")\n'
         "except sqlite3.DatabaseError as e: raise PermissionError('sandbox_filesystem_denied') from e\n"
         "won(os.path.exists(OUT + '/copy.db'))"
+    ),
+    "sqlite-class": (
+        "import sqlite3\nc = sqlite3.Connection(IN + '/mine.db')\n"
+        'try: c.execute("attach \'" + OUT + "/a.db\' as o")\n'
+        "except sqlite3.DatabaseError as e: raise PermissionError('sandbox_filesystem_denied') from e\n"
+        "won(c.execute('select count(*) from o.t').fetchall())"
+    ),
+    "sqlite-subclass": (
+        "import sqlite3\nclass C(sqlite3.Connection):\n    def set_authorizer(s, *a): pass\n"
+        "c = sqlite3.connect(IN + '/mine.db', factory=C)\n"
+        'try: c.execute("attach \'" + OUT + "/a.db\' as o")\n'
+        "except sqlite3.DatabaseError as e: raise PermissionError('sandbox_filesystem_denied') from e\n"
+        "won(c.execute('select count(*) from o.t').fetchall())"
+    ),
+    "sqlite-c-class": (
+        "import sqlite3\nC = [k for k in sqlite3.Connection.__mro__ if k is not object][-1]\n"
+        "c = C(IN + '/mine.db')\n"
+        'try: c.execute("attach \'" + OUT + "/a.db\' as o")\n'
+        "except sqlite3.DatabaseError as e: raise PermissionError('sandbox_filesystem_denied') from e\n"
+        "won(c.execute('select count(*) from o.t').fetchall())"
+    ),
+    "sqlite-made-without-init": (
+        "import sqlite3\nC = sqlite3.Connection\nB = [k for k in C.__mro__ if k is not object][-1]\n"
+        "c = C.__new__(C); B.__init__(c, IN + '/mine.db')\n"
+        'try: c.execute("attach \'" + OUT + "/a.db\' as o")\n'
+        "except sqlite3.DatabaseError as e: raise PermissionError('sandbox_filesystem_denied') from e\n"
+        "won(c.execute('select count(*) from o.t').fetchall())"
+    ),
+    "sqlite-attach-parameter": (
+        "import sqlite3\nc = sqlite3.connect(IN + '/mine.db')\n"
+        "try: c.execute('attach ? as o', (OUT + '/a.db',))\n"
+        "except sqlite3.DatabaseError as e: raise PermissionError('sandbox_filesystem_denied') from e\n"
+        "won(c.execute('select count(*) from o.t').fetchall())"
+    ),
+    "sqlite-attach-expression": (
+        "import sqlite3\nc = sqlite3.connect(IN + '/mine.db')\n"
+        "try: c.execute(\"attach ('\" + OUT + \"' || '/a.db') as o\")\n"
+        "except sqlite3.DatabaseError as e: raise PermissionError('sandbox_filesystem_denied') from e\n"
+        "won(c.execute('select count(*) from o.t').fetchall())"
+    ),
+    "sqlite-vacuum-into-parameter": (
+        "import sqlite3, os\nc = sqlite3.connect(':memory:')\nc.execute('create table t (x)')\n"
+        "try: c.execute('vacuum into ?', (OUT + '/copy.db',))\n"
+        "except sqlite3.DatabaseError as e: raise PermissionError('sandbox_filesystem_denied') from e\n"
+        "won(os.path.exists(OUT + '/copy.db'))"
+    ),
+    "sqlite-reopened": (
+        "import sqlite3\nc = sqlite3.connect(IN + '/mine.db')\nc.__init__(IN + '/mine.db')\n"
+        'try: c.execute("attach \'" + OUT + "/a.db\' as o")\n'
+        "except sqlite3.DatabaseError as e: raise PermissionError('sandbox_filesystem_denied') from e\n"
+        "won(c.execute('select count(*) from o.t').fetchall())"
     ),
     "tls-key-log": (
         "import ssl, os\nc = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)\n"

@@ -31,16 +31,13 @@ _LABELS = {
 }
 
 
-# Other roots, other mounts, a file that the interpreter writes by itself: paths lose their meaning.
-_NEVER = (("posix", "chroot"), ("posix", "setns"), ("posix", "unshare"))
 _PREPARATION = 21  # where a function stands that runs in the child, before the program
-_NEVER_OF_SYS = ("sys", "activate_stack_trampoline")
 
 
-def _entry(doors: Mapping[str, Any], label: str, judge: str = "starting") -> Callable[[Any], Any]:
+def _entry(doors: Mapping[str, Any], label: str) -> Callable[[Any], Any]:
     def make(original: Any) -> Any:
         def entry(*args: Any, **kwargs: Any) -> Any:
-            answer = doors[judge](label)
+            answer = doors["starting"](label)
             if answer is not None:
                 raise as_error(answer) from None
             return original(*args, **kwargs)
@@ -175,8 +172,5 @@ def process_patches(doors: Mapping[str, Any]) -> tuple[Replacement, ...]:
         "forkpty": _fork(doors, "forkpty"),
     }
     rows += [Replacement("posix", name, make, everywhere=True) for name, make in makers.items()]
-    for owner, name in (*_NEVER, _NEVER_OF_SYS):
-        label = f"{'os' if owner == 'posix' else owner}.{name}"
-        rows.append(Replacement(owner, name, _entry(doors, label, "never"), everywhere=True))
     rows.append(Replacement("_posixsubprocess", "fork_exec", _fork_exec(doors), everywhere=True))
     return tuple(rows)

@@ -6,6 +6,7 @@ runs, so that a link put in its way between check and use leads nowhere.
 
 from __future__ import annotations
 
+from _stat import S_ISBLK, S_ISCHR
 from _thread import get_ident
 from posix import close, lstat, readlink, scandir
 from time import monotonic, sleep
@@ -76,10 +77,7 @@ def _judged_call(  # noqa: PLR0913, PLR0917 - a call and its row, handed down wh
     pins: list[int] = []
     try:
         values, named = list(args), dict(kwargs)
-        plainly(values)
-        if named:
-            plainly(named.values())
-            _check_descriptors(state, named, library=library)
+        _check_arguments(state, name, values, named, library=library)
         values, named = _held(state, touches, values, named, library, pins)
         if name in GAINS:
             held = [_argument(values, named, touch[1], touch[2]) for touch in touches]
@@ -98,6 +96,27 @@ def _judged_call(  # noqa: PLR0913, PLR0917 - a call and its row, handed down wh
     finally:
         for pin in pins:
             close(pin)
+
+
+def _check_arguments(
+    state: State, name: str, values: list[Any], named: dict[str, Any], *, library: bool
+) -> None:
+    plainly(values)
+    if named:
+        plainly(named.values())
+        _check_descriptors(state, named, library=library)
+    if name == "mknod":
+        _check_kind(state, values, named)
+
+
+def _check_kind(state: State, values: list[Any], named: dict[str, Any]) -> None:
+    """Raise the refusal of a device: what it stands for is no file of the folder that it is in."""
+    mode = _argument(values, named, 1, "mode") or 0
+    if S_ISCHR(mode) or S_ISBLK(mode):
+        why = "it would stand for a device"
+        path = _argument(values, named, 0, "path")
+        text = path if type(path) is str else path.decode("utf-8", "surrogateescape")
+        raise refusal(state, "sandbox_filesystem_denied", "create", text, why)
 
 
 def _check_descriptors(state: State, named: dict[str, Any], *, library: bool) -> None:

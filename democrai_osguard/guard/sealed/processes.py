@@ -36,14 +36,6 @@ def starting(entry: str) -> Warning | None:
     return None if state is None else may_start(state, entry)
 
 
-def never(entry: str) -> Warning | None:
-    """Judge a call after which paths mean something else, or files are written behind our back."""
-    state = current()
-    if state is None:
-        return None
-    return refusal(state, "sandbox_introspection_denied", None, entry)
-
-
 def may_start(state: State, entry: str) -> Warning | None:
     """Return the refusal of an entry point where this subject starts no processes."""
     if state.subprocess:
