@@ -19,13 +19,21 @@ _ENTRY_POINTS = (
     ("subprocess", "call", True),
     ("subprocess", "check_call", True),
     ("subprocess", "check_output", True),
+    ("subprocess", "getoutput", True),
+    ("subprocess", "getstatusoutput", True),
     ("subprocess:Popen", "__init__", False),
     ("os", "popen", True),
+    *(("os", f"exec{form}", True) for form in ("l", "le", "lp", "lpe", "vp", "vpe")),
+    *(("os", f"spawn{form}", True) for form in ("l", "le", "lp", "lpe", "v", "ve", "vp", "vpe")),
+    ("pty", "fork", True),
+    ("pty", "spawn", True),
+    ("multiprocessing.process:BaseProcess", "start", False),
     ("asyncio.subprocess", "create_subprocess_exec", True),
     ("asyncio.subprocess", "create_subprocess_shell", True),
 )
 _LABELS = {
     ("subprocess:Popen", "__init__"): "subprocess.Popen",
+    ("multiprocessing.process:BaseProcess", "start"): "multiprocessing.Process.start",
     ("asyncio.subprocess", "create_subprocess_exec"): "asyncio.create_subprocess_exec",
     ("asyncio.subprocess", "create_subprocess_shell"): "asyncio.create_subprocess_shell",
 }

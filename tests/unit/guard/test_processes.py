@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
+import pty
 import subprocess
+import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -47,6 +50,42 @@ def test_a_program_needs_its_own_right() -> None:
     assert guarded([], run) == denied
     assert guarded([], lambda: os.posix_spawn("/bin/true", ["true"], {})) == denied
     assert guarded([], lambda: os.execv("/bin/true", ["true"])) == denied  # noqa: S606
+
+
+ENTRIES: dict[str, Callable[[], object]] = {
+    "os.execv": lambda: os.execv("/bin/true", ["true"]),  # noqa: S606 - to be refused
+    "os.execve": lambda: os.execve("/bin/true", ["true"], {}),  # noqa: S606
+    "os.execl": lambda: os.execl("/bin/true", "true"),  # noqa: S606
+    "os.execvp": lambda: os.execvp("true", ["true"]),  # noqa: S606
+    "os.execlpe": lambda: os.execlpe("true", "true", {}),  # noqa: S606
+    "os.spawnv": lambda: os.spawnv(os.P_WAIT, "/bin/true", ["true"]),  # noqa: S606
+    "os.spawnlp": lambda: os.spawnlp(os.P_WAIT, "true", "true"),  # noqa: S606
+    "os.posix_spawn": lambda: os.posix_spawn("/bin/true", ["true"], {}),
+    "os.posix_spawnp": lambda: os.posix_spawnp("true", ["true"], {}),
+    "os.system": lambda: os.system("true"),  # noqa: S605
+    "os.popen": lambda: os.popen("true"),  # noqa: S605
+    "os.fork": os.fork,
+    "os.forkpty": os.forkpty,
+    "pty.fork": pty.fork,
+    "pty.spawn": lambda: pty.spawn("true"),
+    "subprocess.getoutput": lambda: subprocess.getoutput("true"),  # noqa: S605
+    "subprocess.Popen": lambda: subprocess.Popen(["true"]),
+    "multiprocessing.Process.start": lambda: multiprocessing.Process(target=print).start(),
+}
+
+
+@pytest.mark.parametrize("entry", ENTRIES)
+def test_a_refusal_names_what_was_called(entry: str) -> None:
+    def check() -> object:
+        with process_guard_context("m", "module"):
+            # Called by its name, as code does that comes later.
+            owner, _, name = entry.rpartition(".")
+            call = getattr(sys.modules[owner], name) if "fork" in name else ENTRIES[entry]
+            with pytest.raises(PermissionError) as caught:
+                call()
+            return str(caught.value)
+
+    assert confined(check) == f"sandbox_subprocess_denied:{entry}"
 
 
 def test_a_dependency_by_name_is_found_in_system_folders_only(tmp_path: Path) -> None:
