@@ -59,6 +59,7 @@ _DOORS = {
     "listing": ("files", "listing"),
     "real_path": ("looking", "real_path"),
     "open": ("opening", "builtin_open"),
+    "copying": ("opening", "copying"),
     "os_open": ("opening", "os_open_call"),
     "quick_open": ("opening", "quick_open"),
     "connect": ("network", "connect"),

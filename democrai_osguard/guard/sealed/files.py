@@ -15,16 +15,19 @@ from typing import Any
 from democrai_osguard.guard.sealed.answers import covered, refusal
 from democrai_osguard.guard.sealed.core import FRESH, State, current
 from democrai_osguard.guard.sealed.opening import (
+    MADE,
     beside,
     check,
     check_descriptor,
     exact,
     handed_out,
     is_fresh,
+    is_made,
     keep,
     pinned,
     place_of,
     plainly,
+    was_made,
 )
 from democrai_osguard.guard.sealed.paths import (
     CHANGES,
@@ -179,7 +182,9 @@ def _judged(  # noqa: PLR0913, PLR0917 - a call and its row, handed down whole
     place = place_of(state, asked, given, follow=not by_name)
     if operation == "write":
         operation = "modify" if there(place) else "create"
-    check(state, (operation,), place)
+    # To copy is to read and to create: what a new file gets beside its contents is part of that.
+    if operation != "modify" or not MADE or not was_made(place):
+        check(state, (operation,), place)
     return _pin(place, how, pins, by_name=by_name)
 
 
@@ -209,14 +214,17 @@ def _pin(place: str, how: str, pins: list[int], *, by_name: bool) -> str:
 
 
 def _passed(
-    note: tuple[str, int, object], original: Any, values: list[Any], named: dict[str, Any]
+    note: tuple[str, int, Any], original: Any, values: list[Any], named: dict[str, Any]
 ) -> object:
     ident = get_ident()
     try:
         ACTING[ident] = note
-        return original(*values, **named)
+        done = original(*values, **named)
     finally:
         ACTING.pop(ident, None)
+    if MADE and note[0] == "os.mkdir":
+        is_made(lstat(note[2]))
+    return done
 
 
 def _dir_fd(named: dict[str, Any], keyword: str) -> int | None:

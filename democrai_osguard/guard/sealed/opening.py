@@ -9,7 +9,7 @@ from __future__ import annotations
 from _io import open as _io_open
 from _thread import LockType, get_ident
 from errno import EEXIST, ENOENT
-from posix import close, fstat, ftruncate, lstat, readlink
+from posix import close, fstat, ftruncate, lstat, readlink, stat_result
 from posix import open as os_open
 from stat import S_ISLNK, S_ISREG
 from time import monotonic
@@ -56,6 +56,36 @@ _ATTEMPTS = 8  # a file that appears and vanishes that often while we look is an
 # exception from a signal leaves a note behind.
 READING: dict[int, str | bytes] = {}
 WRITING: dict[int, str | bytes] = {}
+
+
+# What each thread has made in the copy that it is about to finish: device and number of each.
+MADE: dict[int, set[tuple[int, int]]] = {}
+
+
+def copying(begins: Any) -> bool:
+    """Note that a copy begins here, or ends; tell whether none was under way."""
+    ident = get_ident()
+    if begins is True:
+        new: set[tuple[int, int]] = set()
+        return MADE.setdefault(ident, new) is new
+    MADE.pop(ident, None)
+    return False
+
+
+def was_made(path: str | bytes) -> bool:
+    """Tell whether the copy that is under way has made what is at a path."""
+    made = MADE.get(get_ident())
+    if not made:
+        return False
+    found = lstat(path)
+    return (found.st_dev, found.st_ino) in made
+
+
+def is_made(found: stat_result) -> None:
+    """Note an object that was just made, where a copy is under way."""
+    made = MADE.get(get_ident())
+    if made is not None:
+        made.add((found.st_dev, found.st_ino))
 
 
 def builtin_open(file: Any, mode: Any, rest: Any, closefd: Any, opener: Any) -> object:
@@ -289,7 +319,10 @@ def _create(place: str, flags: int, mode: int) -> int:
     folder, _, name = place.rpartition("/")
     pin = pinned(folder or "/")
     try:
-        return open_passed(f"/proc/self/fd/{pin}/{name}", flags | O_EXCL, mode)
+        descriptor = open_passed(f"/proc/self/fd/{pin}/{name}", flags | O_EXCL, mode)
+        if MADE:
+            is_made(fstat(descriptor))
+        return descriptor
     finally:
         close(pin)
 
