@@ -80,6 +80,7 @@ _DOORS = {
     "importing": ("imports", "importing"),
     "attribute": ("imports", "attribute"),
     "create_module": ("imports", "create"),
+    "set_signal": ("threads", "set_signal"),
     "start_thread": ("threads", "start"),
     "enter": ("activation", "enter"),
     "leave": ("activation", "leave"),

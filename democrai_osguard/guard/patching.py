@@ -23,7 +23,7 @@ from democrai_osguard.guard.patches.processes import process_patches
 from democrai_osguard.guard.patches.raw_files import open_code_wrapper, raw_file_class
 from democrai_osguard.guard.patches.rows import Replacement
 from democrai_osguard.guard.patches.sockets import socket_patches
-from democrai_osguard.guard.patches.threads import runner, thread_patches, thread_start
+from democrai_osguard.guard.patches.threads import runner, thread_patches, thread_start, unframed
 from democrai_osguard.guard.patches.websockets import websocket_patches
 from democrai_osguard.guard.replacing import dress
 
@@ -78,6 +78,8 @@ def _threads(sealed: Mapping[str, ModuleType], doors: Mapping[str, Any]) -> list
     work.ORIGINALS["partial"] = functools.partial
     work.RUNNER.extend((runner, doors["begin"], doors["end"]))
     work.RUNNER_CODE.append(runner.__code__)
+    work.ORIGINALS["signal"] = sys.modules["_signal"].signal
+    work.HANDLER_CODE.append(unframed(runner).__code__)
     pairs = []
     for name in _THREAD_STARTS:
         original = getattr(_thread, name, None)

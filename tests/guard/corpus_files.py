@@ -85,7 +85,7 @@ _READERS = {
     "tokenize-open": "import tokenize; won(tokenize.open(OUT + '/a.py').read())",
     "readline-original": (
         "import readline\nf = readline.read_history_file\n"
-        "for c in getattr(f, '__closure__', None) or (): f = c.cell_contents if callable(c.cell_contents) and 'history' in str(c.cell_contents) else f\n"
+        "for c in getattr(f, '__closure__', None) or (): f = c.cell_contents if type(c.cell_contents) is type(len) else f\n"
         "f(SECRET); won(readline.get_history_item(1))"
     ),
     "ssl-certificates": (
@@ -186,7 +186,7 @@ _WRITERS = {
     "shared-memory-original": (
         "import _posixshmem as m, os\nf = m.shm_open\n"
         "for c in getattr(f, '__closure__', None) or ():\n"
-        "    if 'built-in' in str(c.cell_contents): f = c.cell_contents\n"
+        "    if type(c.cell_contents) is type(len): f = c.cell_contents\n"
         "name = f'/guard-{os.getpid()}'\nos.close(f(name, os.O_CREAT | os.O_RDWR, mode=0o600))\n"
         "m.shm_unlink(name); won(1)"
     ),

@@ -403,6 +403,15 @@ _FRAMES = {
         "for _ in range(3000):\n    try: os.stat(IN + '/ok')\n    except OSError: pass\n"
         "signal.setitimer(signal.ITIMER_REAL, 0)"
     ),
+    "signal-original": (
+        "import _signal, signal, os\nf = _signal.signal\n"
+        "for c in getattr(f, '__closure__', None) or ():\n"
+        "    if type(c.cell_contents) is type(len): f = c.cell_contents\n"
+        "f(signal.SIGALRM, lambda n, frame: hunt(frame))\n"
+        "signal.setitimer(signal.ITIMER_REAL, 0.0001, 0.0001)\n"
+        "for _ in range(3000):\n    try: os.stat(IN + '/ok')\n    except OSError: pass\n"
+        "signal.setitimer(signal.ITIMER_REAL, 0)"
+    ),
     "subclass-globals": (
         "def walk(c, seen):\n    for k in type.__subclasses__(c):\n"
         "        if k not in seen: seen.add(k); walk(k, seen)\n    return seen\n"
