@@ -83,6 +83,11 @@ _READERS = {
     ),
     "dev-fd": "import os; fd = os.open(SECRET, os.O_PATH)\nwon(open(f'/proc/self/fd/{fd}').read())",
     "tokenize-open": "import tokenize; won(tokenize.open(OUT + '/a.py').read())",
+    "readline-include": (
+        "import os, readline\nr, w = os.pipe(); kept = os.dup(2); os.dup2(w, 2); os.close(w)\n"
+        "try: readline.parse_and_bind(' $include ' + SECRET)\nfinally: os.dup2(kept, 2)\n"
+        "won(b'secret' in os.read(r, 999))"
+    ),
     "readline-original": (
         "import readline\nf = readline.read_history_file\n"
         "for c in getattr(f, '__closure__', None) or (): f = c.cell_contents if type(c.cell_contents) is type(len) else f\n"

@@ -56,6 +56,7 @@ SILENT_CALLS = (
     ("readline", "read_history_file"),
     ("readline", "write_history_file"),
     ("readline", "append_history_file"),
+    ("readline", "parse_and_bind"),
     ("_posixshmem", "shm_open"),
     ("_posixshmem", "shm_unlink"),
     ("posix", "chroot"),

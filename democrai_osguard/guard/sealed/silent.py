@@ -12,7 +12,7 @@ from democrai_osguard.guard.sealed.core import State, current
 from democrai_osguard.guard.sealed.events import event_path
 from democrai_osguard.guard.sealed.opening import plainly
 
-_NEVER = "never"
+_NEVER, _DIRECTIVE = "never", "directive"
 _SHARED = "/dev/shm/"  # noqa: S108 - where the C library keeps it
 # What each does to the file that an argument names: operation, position, where names begin.
 ROWS: dict[str, tuple[str, int, str]] = {
@@ -22,6 +22,7 @@ ROWS: dict[str, tuple[str, int, str]] = {
     "readline.read_history_file": ("read", 0, ""),
     "readline.write_history_file": ("write", 0, ""),
     "readline.append_history_file": ("write", 1, ""),
+    "readline.parse_and_bind": (_DIRECTIVE, 0, ""),
     "_posixshmem.shm_open": ("write", 0, _SHARED),
     "_posixshmem.shm_unlink": ("delete", 0, _SHARED),
     # Other roots, other mounts, a file that the interpreter writes by itself: paths lose their
@@ -60,6 +61,8 @@ def _about(
         entry = name.replace("posix.", "os.")
         return refusal(state, "sandbox_introspection_denied", None, entry)
     path = values[position] if position < len(values) else named.get("path")
+    if operation == _DIRECTIVE:
+        return _about_directive(state, path)
     if path is None:
         why = "it would choose the file by itself"
         return refusal(state, "sandbox_filesystem_denied", operation, name, why)
@@ -67,3 +70,11 @@ def _about(
         text = path if type(path) is str else path.decode("utf-8", "surrogateescape")
         path = front + text.lstrip("/")
     return event_path(state, operation, path, follow=True)
+
+
+def _about_directive(state: State, line: Any) -> Warning | None:
+    """Refuse a line of readline's own language that reads a file, and complains about each word."""
+    if type(line) is not str or not line.lstrip().startswith("$"):
+        return None
+    why = "it may read a file that is not named as one"
+    return refusal(state, "sandbox_filesystem_denied", "read", "readline.parse_and_bind", why)
