@@ -12,6 +12,7 @@ from errno import EEXIST, ENOENT
 from posix import close, fstat, ftruncate, lstat, readlink, stat_result
 from posix import open as os_open
 from stat import S_ISLNK, S_ISREG
+from sys import version_info
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -49,6 +50,7 @@ _PATH_AND_REASON = 2  # what `paths` raises; a refusal has more
 _WRITES = frozenset("wax+")
 _EXACT = frozenset({str, bytes, int})
 _PLAIN = frozenset({*_EXACT, bool, float, type(None)})
+_COLLECTS = version_info < (3, 12)  # in the middle of a call, before its event is reported
 _ATTEMPTS = 8  # a file that appears and vanishes that often while we look is an attack
 
 # The path that each thread is about to open, already judged, to read and to write. The hook takes
@@ -196,6 +198,8 @@ def quick_open(path: Any, flags: Any, mode: Any) -> object:
     change = CHANGES[0]
     if paths is None or paths.get(path) != change or flags & _CAREFUL or monotonic() > UNTIL[0]:
         return None
+    if _COLLECTS:
+        path = (path + "/")[:-1]  # as `_own` does: none here is a single letter
     try:
         READING[get_ident()] = path
         descriptor = os_open(path, flags, mode)
@@ -340,6 +344,8 @@ def open_passed(path: str | bytes, flags: int, mode: int) -> int:
     """Open what has been judged, past the hook."""
     ident = get_ident()
     table = WRITING if flags & O_ACCMODE else READING
+    if _COLLECTS:
+        path = _own(path)
     try:
         table[ident] = path
         return os_open(path, flags, mode)
