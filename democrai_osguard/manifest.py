@@ -232,6 +232,9 @@ _Json = TypeVar("_Json", str, list[object])
 
 
 def _kind_and_phase(kind: str, phase: str | None) -> tuple[SubjectType, str | None]:
+    if kind == SubjectType.MCP:
+        reason = "its rules come from its endpoint alone (runtime.mcp_context)"
+        raise ManifestError((f"an mcp server has no manifest: {reason}",))
     if kind not in (*shape.FLAT, *shape.PHASED):
         known = ", ".join((*shape.FLAT, *shape.PHASED))
         raise ManifestError((f"{shown(kind)} has no manifest (known: {known})",))

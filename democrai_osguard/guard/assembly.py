@@ -30,6 +30,8 @@ _MODULES = (
     "activation",
     "hook",
     "environment",
+    "silent",
+    "databases",
     "threads",
     "files",
     "looking",
@@ -51,10 +53,13 @@ _DOORS = {
     "call": ("files", "call"),
     "access": ("looking", "access_call"),
     "check": ("events", "check_call"),
+    "open_database": ("databases", "open_database"),
+    "keep_silent": ("silent", "keep"),
+    "silent": ("silent", "act"),
     "listing": ("files", "listing"),
     "real_path": ("looking", "real_path"),
-    "database": ("events", "database"),
     "open": ("opening", "builtin_open"),
+    "copying": ("opening", "copying"),
     "os_open": ("opening", "os_open_call"),
     "quick_open": ("opening", "quick_open"),
     "connect": ("network", "connect"),
@@ -65,7 +70,6 @@ _DOORS = {
     "http_endpoint": ("network", "http_endpoint"),
     "message": ("network", "message"),
     "starting": ("processes", "starting"),
-    "never": ("processes", "never"),
     "fork_exec": ("processes", "fork_exec"),
     "spawn": ("processes", "spawn"),
     "system": ("processes", "system"),
@@ -76,6 +80,7 @@ _DOORS = {
     "importing": ("imports", "importing"),
     "attribute": ("imports", "attribute"),
     "create_module": ("imports", "create"),
+    "set_signal": ("threads", "set_signal"),
     "start_thread": ("threads", "start"),
     "enter": ("activation", "enter"),
     "leave": ("activation", "leave"),
@@ -262,8 +267,10 @@ def _hook(sealed: dict[str, ModuleType], token: Any, watching: Any) -> Any:
             if event == "open":
                 if (_writing if args[2] & 3 else _reading)(_ident(), None) is args[0]:
                     return
-            elif event[:3] == "os." and _acting(_ident()) == event:
-                return
+            elif event[:3] == "os.":
+                noted = _acting(_ident())
+                if noted is not None and noted[0] == event and args[noted[1]] is noted[2]:
+                    return
             answer = _judge(event, args)
             if answer is not None:
                 raise _as_error(answer) from None

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from democrai_osguard.guard import wrappers
 from democrai_osguard.guard.patches.databases import database_patches
 from democrai_osguard.guard.patches.environment import EnvironmentData
-from democrai_osguard.guard.patches.files import FILE_CALLS, PROBES, SILENT_OPENERS
+from democrai_osguard.guard.patches.files import FILE_CALLS, PROBES, SILENT_CALLS
 from democrai_osguard.guard.patches.folders import folder_patches
 from democrai_osguard.guard.patches.http import http_patches
 from democrai_osguard.guard.patches.imports import import_patches, replace_sensitive
@@ -23,7 +23,7 @@ from democrai_osguard.guard.patches.processes import process_patches
 from democrai_osguard.guard.patches.raw_files import open_code_wrapper, raw_file_class
 from democrai_osguard.guard.patches.rows import Replacement
 from democrai_osguard.guard.patches.sockets import socket_patches
-from democrai_osguard.guard.patches.threads import runner, thread_patches, thread_start
+from democrai_osguard.guard.patches.threads import runner, thread_patches, thread_start, unframed
 from democrai_osguard.guard.patches.websockets import websocket_patches
 from democrai_osguard.guard.replacing import dress
 
@@ -78,6 +78,8 @@ def _threads(sealed: Mapping[str, ModuleType], doors: Mapping[str, Any]) -> list
     work.ORIGINALS["partial"] = functools.partial
     work.RUNNER.extend((runner, doors["begin"], doors["end"]))
     work.RUNNER_CODE.append(runner.__code__)
+    work.ORIGINALS["signal"] = sys.modules["_signal"].signal
+    work.HANDLER_CODE.append(unframed(runner).__code__)
     pairs = []
     for name in _THREAD_STARTS:
         original = getattr(_thread, name, None)
@@ -104,18 +106,15 @@ def rows(doors: Mapping[str, Any]) -> list[Replacement]:
     ]
     for owner, name, look, test in PROBES:
         found.append(Replacement(owner, name, _probe(doors[look], test), everywhere=True))
-    for owner, name, operation, position in SILENT_OPENERS:
-        found.append(Replacement(owner, name, _silent(doors, operation, position), everywhere=True))
+    for owner, name in SILENT_CALLS:
+        make = wrappers.silent_maker(doors, f"{owner}.{name}")
+        found.append(Replacement(owner, name, make, everywhere=True))
     found.append(Replacement("posixpath", "realpath", _realpath(doors), everywhere=True))
     return found
 
 
 def _probe(quick: Any, test: Any) -> Any:
     return lambda _original: wrappers.probe_wrapper(quick, test)
-
-
-def _silent(doors: Mapping[str, Any], operation: str, position: int) -> Any:
-    return lambda original: wrappers.checked(original, doors["check"], operation, position)
 
 
 def _realpath(doors: Mapping[str, Any]) -> Any:

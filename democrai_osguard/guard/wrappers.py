@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from democrai_osguard.guard.patches.rows import Call
 
 _fspath = os.fspath
+_PLAIN = frozenset({str, bytes, int, float, bool, type(None)})
+_WHETHER = frozenset({"follow_symlinks", "effective_ids", "target_is_directory"})
 
 
 def plain(path: Any) -> Any:
@@ -34,6 +36,28 @@ def plain(path: Any) -> Any:
     return "".join((path,)) if isinstance(path, str) else b"".join((path,))  # noqa: FLY002 - joining calls no method of a subclass
 
 
+def plain_value(value: Any) -> Any:
+    """Return any other argument as exact values: what it has to say is said before it is judged."""
+    if value.__class__ in _PLAIN:
+        return value
+    if isinstance(value, (tuple, list)):
+        return tuple(map(plain_value, value))
+    if isinstance(value, float):
+        return float.__pos__(value)
+    if hasattr(value, "__index__"):
+        return index(value) + 0
+    if isinstance(value, (str, os.PathLike)):
+        return plain(value)
+    return bytes(memoryview(value))
+
+
+def plain_named(named: dict[str, Any]) -> dict[str, Any]:
+    """Return arguments by name likewise; some only say whether."""
+    return {
+        key: bool(value) if key in _WHETHER else plain_value(value) for key, value in named.items()
+    }
+
+
 def stat_wrapper(quick: Any, door: Any) -> Callable[..., Any]:
     """Return what stands for `os.stat`."""
     usual = os.stat_result
@@ -45,7 +69,7 @@ def stat_wrapper(quick: Any, door: Any) -> Callable[..., Any]:
             answer = quick(path)
         else:
             library = dir_fd is not None and Callers.is_library()
-            answer = door(path, dir_fd, follow_symlinks, library)
+            answer = door(path, plain_value(dir_fd), bool(follow_symlinks), library)
         if answer.__class__ is usual:
             return answer
         raise as_error(answer) from None
@@ -61,7 +85,9 @@ def lstat_wrapper(quick: Any, door: Any) -> Callable[..., Any]:
         if path.__class__ is not str:
             path = plain(path)
         answer = (
-            quick(path) if dir_fd is None else door(path, dir_fd, False, Callers.is_library())  # noqa: FBT003 - a door takes its arguments by position
+            quick(path)
+            if dir_fd is None
+            else door(path, plain_value(dir_fd), False, Callers.is_library())  # noqa: FBT003 - a door takes its arguments by position
         )
         if answer.__class__ is usual:
             return answer
@@ -90,7 +116,12 @@ def open_wrapper(original: Any, door: Any, token: Any, watching: Any) -> Callabl
             return original(file, mode, buffering, encoding, errors, newline, closefd, opener)
         if file.__class__ is not str:
             file = plain(file)
-        answer = door(file, mode, (buffering, encoding, errors, newline), closefd, opener)
+        if buffering.__class__ is not int:
+            buffering = index(buffering) + 0
+        rest = (buffering, encoding, errors, newline)
+        if encoding is not None or errors is not None or newline is not None:
+            rest = plain_value(rest)
+        answer = door(file, plain_value(mode), rest, closefd is True or bool(closefd), opener)
         if isinstance(answer, BaseException):
             raise as_error(answer) from None
         return answer
@@ -115,7 +146,9 @@ def os_open_wrapper(original: Any, doors: Any) -> Callable[..., Any]:
             if token(None) is None and not watching():
                 return original(path, flags, mode, dir_fd=dir_fd)
             library = dir_fd is not None and Callers.is_library()
-            answer = door(plain(path), index(flags) + 0, mode, dir_fd, library)
+            answer = door(
+                plain(path), index(flags) + 0, index(mode) + 0, plain_value(dir_fd), library
+            )
             if answer.__class__ is int:
                 return answer
         raise as_error(answer) from None
@@ -128,7 +161,8 @@ def access_wrapper(door: Any) -> Callable[..., Any]:
 
     def access(path: Any, mode: Any, **named: Any) -> Any:
         relative = named.get("dir_fd") is not None
-        answer = door(plain(path), mode, named, relative and Callers.is_library())
+        library = relative and Callers.is_library()
+        answer = door(plain(path), index(mode) + 0, plain_named(named), library)
         if isinstance(answer, BaseException):
             raise as_error(answer) from None
         return answer
@@ -139,16 +173,12 @@ def access_wrapper(door: Any) -> Callable[..., Any]:
 def call_wrapper(row: Call, door: Any) -> Callable[..., Any]:
     """Return what stands for a function of the table."""
     touches = tuple(touch.plain for touch in row.touches)
-    places = [(touch.position, touch.keyword) for touch in row.touches]
     name = row.name
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        values = list(args)
-        for position, keyword in places:
-            if position < len(values):
-                values[position] = plain(values[position])
-            elif keyword in kwargs:
-                kwargs[keyword] = plain(kwargs[keyword])
+        values = [value if value.__class__ in _PLAIN else plain_value(value) for value in args]
+        if kwargs:
+            kwargs = plain_named(kwargs)
         library = any(key.endswith("dir_fd") for key in kwargs) and Callers.is_library()
         answer = door(name, touches, values, kwargs, library)
         if isinstance(answer, BaseException):
@@ -182,20 +212,22 @@ def probe_wrapper(quick: Any, test: Callable[[int], bool] | None) -> Callable[..
     return probe
 
 
-def checked(original: Callable[..., Any], check: Any, operation: str, position: int) -> Any:
-    """Return a function that judges one path argument, then calls the original."""
+def silent_maker(doors: Any, name: str) -> Callable[[Any], Any]:
+    """Return a maker of functions that are judged, and done, behind a door."""
+    act = doors["silent"]
 
-    def opener(*args: Any, **kwargs: Any) -> Any:
-        if position < len(args) and args[position] is not None:
-            values = list(args)
-            values[position] = plain(values[position])
-            answer = check(operation, values[position])
+    def make(original: Any) -> Any:
+        doors["keep_silent"](name, original)
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            answer = act(name, tuple(map(plain_value, args)), plain_named(kwargs))
             if isinstance(answer, BaseException):
                 raise as_error(answer) from None
-            args = tuple(values)
-        return original(*args, **kwargs)
+            return answer
 
-    return opener
+        return call
+
+    return make
 
 
 def realpath_wrapper(original: Callable[..., Any], door: Any) -> Callable[..., Any]:

@@ -18,6 +18,9 @@ _HEAD = 4096  # the kernel reads 256 bytes for a shebang; an ELF's program heade
 _MAX_INTERPRETERS = 5  # deeper chains of scripts end in ELOOP
 _DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin"
 _PT_INTERP = 3
+SYSTEM_FOLDERS = frozenset(  # which need root to change
+    {"/usr/bin", "/usr/sbin", "/usr/local/bin", "/usr/local/sbin", "/bin", "/sbin"}
+)
 
 
 class Program(Record):
@@ -29,12 +32,16 @@ class Program(Record):
     loaders: tuple[str, ...] = ()  # those of the executables that only map others
 
 
-def find(name: str, path: str | None) -> Program:
-    """Look the command up as execvp would; raise NotFound or NotExecutable."""
+def find(name: str, path: str | None, called: str | None = None) -> Program:
+    """Look the command up as execvp would; raise NotFound or NotExecutable.
+
+    `called` is another place of the same file, by which it was asked for.
+    """
     command = locate(name, path)
     steps = tuple(steps_of(command, path))
     files = tuple(file for file, _ in steps)
-    prefixes = [prefix for file in files for prefix in _python_prefixes(file)]
+    names = files if called is None else (called, *files)
+    prefixes = [prefix for file in names for prefix in _python_prefixes(file)]
     loaders = tuple(file for file, is_loader in steps if is_loader)
     return Program(command, files, tuple(dict.fromkeys(prefixes)), loaders)
 
@@ -140,7 +147,9 @@ def _python_prefixes(file: str) -> Iterator[str]:
 def _present(prefix: str, *names: str) -> Iterator[str]:
     if prefix in {"/", "/usr"}:  # the runtime table has these already
         return
+    inside = os.path.join(os.path.realpath(prefix), "")
     for name in names:
         path = os.path.join(prefix, name)
-        if os.path.exists(path):
+        # Whoever put a link there that leads out must not choose what is read.
+        if os.path.exists(path) and os.path.realpath(path).startswith(inside):
             yield path

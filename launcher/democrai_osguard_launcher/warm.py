@@ -9,9 +9,13 @@ A request is four bytes of length, little-endian, and that much JSON:
     {"command": [...], "environment": {...}, "folder": "/..." or null, "access": [rule, ...],
      "subject": {"type", "name"} or null, "require": level, "limits": {name: number},
      "keep": [number, ...], "asks": {"seconds": number, "chain": ["kind:name", ...]} or null,
-     "group": number or null}
+     "group": number or null, "program": "/..." or null, "called": "/..." or null}
 
-The last two may be left out. A group is one to join or, with 0, to lead, as with setpgid; -1 is a
+The last four may be left out. A program is the file to start, where the caller has found it, and
+called is the name by which; else the command is looked up. Dependencies are looked up in those
+folders of PATH alone that only root changes: the variables are the command's, not the operator's.
+
+A group is one to join or, with 0, to lead, as with setpgid; -1 is a
 new session, and null the launcher's own, which is the caller's.
 
 With it come descriptors: standard input, output and error, a pipe for bad news, and one for each
@@ -81,7 +85,7 @@ _MOST_REQUESTS = 64  # what is known of one takes 100 kB
 _ACCESS = "DEMOCRAI_ACCESS"
 _LANDLOCK_OFF, _SECCOMP_OFF = "--without-landlock", "--without-seccomp"
 _STEPS_OFF = "--without-steps"  # what they would do happens in a fork
-_OPTIONAL = {"asks", "group"}
+_OPTIONAL = {"asks", "group", "program", "called"}
 _KEYS = {"command", "environment", "folder", "access", "subject", "require", "limits", "keep"}
 # A terminal sends these to everybody in the caller's group; the warm launcher goes with its caller.
 _NOT_FOR_US = (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGTSTP)
@@ -99,6 +103,7 @@ class Request(Record):
     limits: tuple[tuple[str, int], ...]
     keep: tuple[int, ...]
     group: int | None = None
+    found: tuple[str, str] | None = None  # the file to start, and its place by the command's name
     asks: tuple[str, ...] = ()  # for how many seconds, and the chain: what no rule allows waits
 
 
@@ -141,8 +146,7 @@ class Kitchen:
     def make_job(self, text: bytes) -> Job:
         """Read the request and make everything ready; raise LaunchError when it cannot be."""
         request, environment = self._read(text)
-        path = request.environment.get("PATH")
-        command = program.find(_from(request.folder, request.command[0]), path)
+        command = _command(request)
         fixed = request.command, environment, request.folder, request.limits
         errand = Errand(command.path, *fixed, request.keep, request.group)
         looked = self._looked.get(text)
@@ -163,7 +167,7 @@ class Kitchen:
         self, text: bytes, request: Request, command: program.Program, errand: Errand
     ) -> Looked:
         """Look at the host anew, and have the roots open if steps can follow the recipe."""
-        seen = _found(facts.gather(request.rules, command, request.environment.get("PATH")))
+        seen = _found(facts.gather(request.rules, command, _system_path(request)))
         recipe = self._recipe(text, request, seen)
         roots = None
         if self._code and is_possible(recipe.plan, errand, supervised=recipe.supervised):
@@ -217,10 +221,22 @@ def _is_still_so(looked: Looked, request: Request, command: program.Program) -> 
     seen = looked.recipe.facts
     if (seen.executables, seen.readable) != (command.executables, command.readable):
         return False
-    path = request.environment.get("PATH")
-    if seen.programs != facts.find_programs(seen.programs, path):
+    if seen.programs != facts.find_programs(seen.programs, _system_path(request)):
         return False
     return looked.roots is not None and looked.roots.open()
+
+
+def _command(request: Request) -> program.Program:
+    path = request.environment.get("PATH")
+    if request.found is not None:
+        return program.find(request.found[0], path, request.found[1])
+    return program.find(_from(request.folder, request.command[0]), path)
+
+
+def _system_path(request: Request) -> str:
+    """Return the folders of the command's PATH that dependencies are looked up in."""
+    folders = request.environment.get("PATH", "").split(":")
+    return ":".join(folder for folder in folders if folder in program.SYSTEM_FOLDERS)
 
 
 def serve() -> NoReturn:
@@ -374,8 +390,19 @@ def _parse(text: bytes) -> Request:
         limits=tuple(limits.parse(f"{name}={value}") for name, value in fields["limits"].items()),
         keep=tuple(int(number) for number in keep),
         group=group,
+        found=_found_by_caller(fields.get("program"), fields.get("called")),
         asks=(str(float(asks["seconds"])), *map(str, asks["chain"])) if asks else (),
     )
+
+
+def _found_by_caller(file: object, called: object) -> tuple[str, str] | None:
+    if file is None:
+        return None
+    called = file if called is None else called
+    for path in (file, called):
+        if not isinstance(path, str) or not path.startswith("/"):
+            raise UsageError(f"program: {path!r} is no path from the root")
+    return str(file), str(called)
 
 
 def _receive(connection: socket.socket) -> tuple[bytes, list[int]] | None:

@@ -83,9 +83,55 @@ _READERS = {
     ),
     "dev-fd": "import os; fd = os.open(SECRET, os.O_PATH)\nwon(open(f'/proc/self/fd/{fd}').read())",
     "tokenize-open": "import tokenize; won(tokenize.open(OUT + '/a.py').read())",
+    "readline-include": (
+        "import os, readline\nr, w = os.pipe(); kept = os.dup(2); os.dup2(w, 2); os.close(w)\n"
+        "try: readline.parse_and_bind(' $include ' + SECRET)\nfinally: os.dup2(kept, 2)\n"
+        "won(b'secret' in os.read(r, 999))"
+    ),
+    "readline-original": (
+        "import readline\nf = readline.read_history_file\n"
+        "for c in getattr(f, '__closure__', None) or (): f = c.cell_contents if type(c.cell_contents) is type(len) else f\n"
+        "f(SECRET); won(readline.get_history_item(1))"
+    ),
     "ssl-certificates": (
         "import ssl\nc = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)\n"
         "c.load_verify_locations(OUT + '/cert.pem')\nwon(c.cert_store_stats())"
+    ),
+}
+# Code of one's own that runs between judging and acting: an argument's method, or a finalizer.
+_RAW = "import io, os, gc, threading\nraw = io.FileIO if FREE else io.FileIO.__mro__[1]\n"
+_SWAPPED = (
+    "path = IN + '/mine'\nopen(path, 'w').close()\ndef swap():\n"
+    "    def act(): os.unlink(path); os.symlink(SECRET, path)\n"
+    "    t = threading.Thread(target=act); t.start(); t.join()\n    won(raw(path).read())\n"
+)
+_BETWEEN = {
+    "index-of-buffering": _RAW
+    + "path = READABLE + '/new'\nclass B:\n    def __index__(s): raw(path, 'w').close(); return -1\n"
+    "try: open(path, 'w', B())\nfinally: won(os.path.exists(path))",
+    "truth-of-closefd": _RAW
+    + "path = READABLE + '/new'\nclass B:\n    def __index__(s): raw(path, 'w').close(); return 1\n    def __bool__(s): return bool(s.__index__())\n"
+    "try: open(path, 'w', closefd=B())\nfinally: won(os.path.exists(path))",
+    "index-and-another-link": _RAW
+    + _SWAPPED
+    + "class B:\n    def __index__(s): swap(); return -1\nopen(path, 'r', B())",
+    "index-of-a-mode": _RAW + _SWAPPED + "class B:\n    def __index__(s): swap(); return 0\n"
+    "for _ in range(3): open(path).close()\nos.open(path, os.O_RDONLY, B())",
+    "finalizer-while-opening": _RAW
+    + "path = READABLE + '/new'\nclass D:\n    def __init__(s): s.me = s\n"
+    "    def __del__(s):\n        try: raw(path, 'w').close()\n        except OSError: pass\n"
+    "gc.collect()\ntry:\n    for n in range(1, 60):\n        D(); gc.set_threshold(n)\n"
+    "        try: open(path, 'w').close()\n        except OSError as e: last = e\n        finally: gc.set_threshold(700)\n"
+    "    raise last if not FREE else OSError\nfinally: gc.set_threshold(700); gc.collect(); won(os.path.exists(path))",
+    "index-of-chmod": (
+        "import os\nfd = os.open(READABLE + '/text', os.O_RDONLY)\n"
+        "class M:\n    def __index__(s): os.fchmod(fd, 0o777); return 0o600\n"
+        "try: os.chmod(IN + '/ok', M())\nfinally: won(os.fstat(fd).st_mode & 0o777 == 0o777)"
+    ),
+    "index-of-chown": (
+        "import os\nfd = os.open(READABLE + '/text', os.O_RDONLY)\ndone = []\n"
+        "class M:\n    def __index__(s): os.fchown(fd, -1, -1); done.append(1); return -1\n"
+        "try: os.chown(IN + '/ok', M(), -1)\nfinally: won(done)"
     ),
 }
 # Libraries that take a refusal for an absence: nothing is got, and nobody is told why.
@@ -96,6 +142,10 @@ _SWALLOWED = {
     "zipimport": "import zipimport; won(zipimport.zipimporter(OUT + '/a.zip').get_data('x'))",
     "real-path": "import os; won(os.path.realpath(OUT + '/alias') == SECRET)",
     "path-resolve": "import pathlib; won(str(pathlib.Path(OUT + '/alias').resolve()) == SECRET)",
+    "scandir-entry-inside": (
+        "import os\ne = [e for e in os.scandir(IN) if e.name == 'link'][0]\n"
+        "won((e if FREE else e._entry).stat())"
+    ),
     "glob": "import glob; won(glob.glob(OUT + '/*'))",
     "walk": "import os; won(list(os.walk(OUT)))",
 }
@@ -130,6 +180,21 @@ _WRITERS = {
     "mkdir": "import os; os.mkdir(OUT + '/d'); won(1)",
     "mkfifo": "import os; os.mkfifo(OUT + '/fifo'); won(1)",
     "mknod": "import os; os.mknod(OUT + '/node'); won(1)",
+    "mknod-device": (
+        # The one device that an ordinary user may make.
+        "import os, stat; os.mknod(IN + '/device', 0o600 | stat.S_IFCHR, 0); won(1)"
+    ),
+    "readline-home": (
+        "import os, readline\nos.environ['HOME'] = OUT\nreadline.add_history('x')\n"
+        "readline.write_history_file(); won(os.path.exists(OUT + '/.history'))"
+    ),
+    "shared-memory-original": (
+        "import _posixshmem as m, os\nf = m.shm_open\n"
+        "for c in getattr(f, '__closure__', None) or ():\n"
+        "    if type(c.cell_contents) is type(len): f = c.cell_contents\n"
+        "name = f'/guard-{os.getpid()}'\nos.close(f(name, os.O_CREAT | os.O_RDWR, mode=0o600))\n"
+        "m.shm_unlink(name); won(1)"
+    ),
     "remove": "import os; os.remove(OUT + '/victim'); won(1)",
     "rmtree": "import shutil; shutil.rmtree(OUT + '/tree'); won(1)",
     "chmod": "import os; os.chmod(OUT + '/victim', 0o600); won(1)",
@@ -155,6 +220,57 @@ _WRITERS = {
         "except sqlite3.DatabaseError as e: raise PermissionError('sandbox_filesystem_denied') from e\n"
         "won(os.path.exists(OUT + '/copy.db'))"
     ),
+    "sqlite-class": (
+        "import sqlite3\nc = sqlite3.Connection(IN + '/mine.db')\n"
+        'try: c.execute("attach \'" + OUT + "/a.db\' as o")\n'
+        "except sqlite3.DatabaseError as e: raise PermissionError('sandbox_filesystem_denied') from e\n"
+        "won(c.execute('select count(*) from o.t').fetchall())"
+    ),
+    "sqlite-subclass": (
+        "import sqlite3\nclass C(sqlite3.Connection):\n    def set_authorizer(s, *a): pass\n"
+        "c = sqlite3.connect(IN + '/mine.db', factory=C)\n"
+        'try: c.execute("attach \'" + OUT + "/a.db\' as o")\n'
+        "except sqlite3.DatabaseError as e: raise PermissionError('sandbox_filesystem_denied') from e\n"
+        "won(c.execute('select count(*) from o.t').fetchall())"
+    ),
+    "sqlite-c-class": (
+        "import sqlite3\nC = [k for k in sqlite3.Connection.__mro__ if k is not object][-1]\n"
+        "c = C(IN + '/mine.db')\n"
+        'try: c.execute("attach \'" + OUT + "/a.db\' as o")\n'
+        "except sqlite3.DatabaseError as e: raise PermissionError('sandbox_filesystem_denied') from e\n"
+        "won(c.execute('select count(*) from o.t').fetchall())"
+    ),
+    "sqlite-made-without-init": (
+        "import sqlite3\nC = sqlite3.Connection\nB = [k for k in C.__mro__ if k is not object][-1]\n"
+        "c = C.__new__(C); B.__init__(c, IN + '/mine.db')\n"
+        'try: c.execute("attach \'" + OUT + "/a.db\' as o")\n'
+        "except sqlite3.DatabaseError as e: raise PermissionError('sandbox_filesystem_denied') from e\n"
+        "won(c.execute('select count(*) from o.t').fetchall())"
+    ),
+    "sqlite-attach-parameter": (
+        "import sqlite3\nc = sqlite3.connect(IN + '/mine.db')\n"
+        "try: c.execute('attach ? as o', (OUT + '/a.db',))\n"
+        "except sqlite3.DatabaseError as e: raise PermissionError('sandbox_filesystem_denied') from e\n"
+        "won(c.execute('select count(*) from o.t').fetchall())"
+    ),
+    "sqlite-attach-expression": (
+        "import sqlite3\nc = sqlite3.connect(IN + '/mine.db')\n"
+        "try: c.execute(\"attach ('\" + OUT + \"' || '/a.db') as o\")\n"
+        "except sqlite3.DatabaseError as e: raise PermissionError('sandbox_filesystem_denied') from e\n"
+        "won(c.execute('select count(*) from o.t').fetchall())"
+    ),
+    "sqlite-vacuum-into-parameter": (
+        "import sqlite3, os\nc = sqlite3.connect(':memory:')\nc.execute('create table t (x)')\n"
+        "try: c.execute('vacuum into ?', (OUT + '/copy.db',))\n"
+        "except sqlite3.DatabaseError as e: raise PermissionError('sandbox_filesystem_denied') from e\n"
+        "won(os.path.exists(OUT + '/copy.db'))"
+    ),
+    "sqlite-reopened": (
+        "import sqlite3\nc = sqlite3.connect(IN + '/mine.db')\nc.__init__(IN + '/mine.db')\n"
+        'try: c.execute("attach \'" + OUT + "/a.db\' as o")\n'
+        "except sqlite3.DatabaseError as e: raise PermissionError('sandbox_filesystem_denied') from e\n"
+        "won(c.execute('select count(*) from o.t').fetchall())"
+    ),
     "tls-key-log": (
         "import ssl, os\nc = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)\n"
         "c.keylog_filename = READABLE + '/keys'; won('keys' in os.listdir(READABLE))"
@@ -177,7 +293,7 @@ _DESCRIPTORS = {
 FILE_TECHNIQUES = (
     *(
         Technique(f"file-{name}", code, FILES)
-        for name, code in (_READERS | _PROBES | _WRITERS).items()
+        for name, code in (_READERS | _PROBES | _WRITERS | _BETWEEN).items()
     ),
     *(Technique(f"file-{name}", code, SILENT) for name, code in _SWALLOWED.items()),
     *(Technique(f"file-{name}", code, DESCRIPTOR) for name, code in _DESCRIPTORS.items()),

@@ -142,6 +142,24 @@ _ENVIRONMENT = {
         "import os\nclass B(bytes):\n    def __bytes__(s): return b'X'\n"
         "    def startswith(s, *a): return False\nos.putenv(B(b'DEMOCRAI_ACCESS'), b'[]'); won(1)"
     ),
+    "lying-bytes-in-environb": (
+        "import os\nclass B(bytes):\n    def __bytes__(s): return b'X'\n"
+        "    def startswith(s, *a): return False\nos.environb[B(b'DEMOCRAI_ACCESS')] = b'[]'; won(1)"
+    ),
+    "equal-bytes-in-environb": (
+        "import os\nclass B(bytes):\n    def __eq__(s, o): return o == b'DEMOCRAI_MARK'\n"
+        "    def __hash__(s): return hash(b'DEMOCRAI_MARK')\n"
+        "key = b'DEMOCRAI_MARK' if FREE else B(b'X')\n"
+        "os.environb._data[key] = b'2'; won(os.environb[b'DEMOCRAI_MARK'] == b'2')\n"
+        "os.environ['DEMOCRAI_MARK'] = '3'"
+    ),
+    "equal-bytes-delete": (
+        "import os\nclass B(bytes):\n    def __eq__(s, o): return o == b'DEMOCRAI_MARK'\n"
+        "    def __hash__(s): return hash(b'DEMOCRAI_MARK')\n"
+        "key = b'DEMOCRAI_MARK' if FREE else B(b'X')\n"
+        "os.environb._data.pop(key, None); won(b'DEMOCRAI_MARK' not in os.environb)\n"
+        "os.environ['DEMOCRAI_MARK'] = '3'"
+    ),
     "loader": "import os; os.environ['OPENSSL_CONF'] = IN + '/ok'; won('OPENSSL_CONF' in os.environ)",
     "clear": "import os; os.environ.clear(); won('DEMOCRAI_MARK' not in os.environ)",
 }
@@ -162,6 +180,15 @@ _INTROSPECTION = {
 _COPIES = {
     "fresh-posix": (
         "import sys\nold = sys.modules.pop('posix')\nimport posix\nwon(posix.stat(SECRET))"
+    ),
+    "readline-loaded-again": (
+        "import sys\nimport readline\nold = sys.modules.pop('readline')\nimport readline\n"
+        "readline.read_history_file(SECRET); won(readline.get_history_item(1))"
+    ),
+    "readline-created-again": (
+        "import readline, importlib.util as u, sys\nsys.modules.pop('readline')\n"
+        "s = u.find_spec('readline')\nm = u.module_from_spec(s)\ns.loader.exec_module(m)\n"
+        "m.read_history_file(SECRET); won(m.get_history_item(1))"
     ),
     "created-posix": (
         "import _imp, importlib.util as u\n"
@@ -372,6 +399,15 @@ _FRAMES = {
     ),
     "signal-frame": (
         "import signal, os\nsignal.signal(signal.SIGALRM, lambda n, f: hunt(f))\n"
+        "signal.setitimer(signal.ITIMER_REAL, 0.0001, 0.0001)\n"
+        "for _ in range(3000):\n    try: os.stat(IN + '/ok')\n    except OSError: pass\n"
+        "signal.setitimer(signal.ITIMER_REAL, 0)"
+    ),
+    "signal-original": (
+        "import _signal, signal, os\nf = _signal.signal\n"
+        "for c in getattr(f, '__closure__', None) or ():\n"
+        "    if type(c.cell_contents) is type(len): f = c.cell_contents\n"
+        "f(signal.SIGALRM, lambda n, frame: hunt(frame))\n"
         "signal.setitimer(signal.ITIMER_REAL, 0.0001, 0.0001)\n"
         "for _ in range(3000):\n    try: os.stat(IN + '/ok')\n    except OSError: pass\n"
         "signal.setitimer(signal.ITIMER_REAL, 0)"

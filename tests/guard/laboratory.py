@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import shutil
 import socket
 import sys
 import tarfile
@@ -22,6 +23,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from guard.corpus_files import FILE_TECHNIQUES
 from guard.corpus_other import OTHER_TECHNIQUES
+from guard.corpus_programs import PROGRAM_TECHNIQUES
 
 from democrai_osguard.access import Rule
 from democrai_osguard.guard import install, process_guard_context
@@ -33,7 +35,7 @@ if TYPE_CHECKING:
 
     Confine = Callable[[dict[str, Any], int], object]  # the names, a descriptor to keep
 
-TECHNIQUES = (*FILE_TECHNIQUES, *OTHER_TECHNIQUES)
+TECHNIQUES = (*FILE_TECHNIQUES, *OTHER_TECHNIQUES, *PROGRAM_TECHNIQUES)
 _EXECUTED = 77  # the exit code of a program that replaced this one
 _SECONDS = 120
 
@@ -52,8 +54,12 @@ class _Handler(BaseHTTPRequestHandler):
 def build(folder: Path) -> dict[str, Any]:
     """Lay out what the techniques look for, and return their names."""
     inside, outside, readable = folder / "inside", folder / "outside", folder / "readable"
-    for place in (inside / "deep", outside / "tree", folder / "temp", readable):
+    for place in (folder / "temp", readable, *(inside / name for name in ("bin", "deep"))):
         place.mkdir(parents=True, exist_ok=True)
+    for name in ("bin", "tree"):
+        (outside / name).mkdir(parents=True, exist_ok=True)
+    for name in ("true", "env"):
+        shutil.copy("/bin/false", outside / "bin" / name)
     (readable / "text").write_text("mine\n")
     for name, text in (("secret", "secret\n"), ("victim", "v"), ("movable", "m")):
         (outside / name).write_text(text)
@@ -69,7 +75,10 @@ def build(folder: Path) -> dict[str, Any]:
     (inside / "folder").symlink_to(outside)
     (inside / "victim-link").symlink_to(outside / "victim")
     _archives(inside, outside)
-    names = {"IN": inside, "OUT": outside, "SECRET": outside / "secret", "READABLE": readable}
+    names = {
+        "IN": inside, "OUT": outside, "SECRET": outside / "secret", "READABLE": readable,
+        "BIN": inside / "bin",
+    }  # fmt: skip
     return {name: str(path) for name, path in names.items()}
 
 
@@ -183,14 +192,24 @@ def _run(
     space["LATER"] = []
     enter()
     if guarded:
-        reading = Rule("filesystem", "read", space["READABLE"])  # type: ignore[arg-type] # words
-        the_guard = process_guard_context("lab", "module", [reading], [space["IN"]])
+        the_guard = process_guard_context(
+            "lab", "module", _rules(technique, space), [space["IN"]],
+            allow_subprocess=technique.starts,
+        )  # fmt: skip
         with the_guard:
             exec(code, space)  # noqa: S102 - that is the experiment
     else:
         exec(code, space)  # noqa: S102 - that is the experiment
     for function in space["LATER"]:
         space["won"](function(space["SECRET"]))
+
+
+def _rules(technique: Technique, space: dict[str, Any]) -> list[Rule]:
+    found = [("filesystem", "read", space["READABLE"])]
+    if technique.starts:
+        found.append(("filesystem", "execute", space["BIN"]))
+        found += [("system_dependency", "execute", name) for name in ("true", "cat")]
+    return [Rule(*each) for each in found]  # type: ignore[arg-type] # words
 
 
 def prepare(folder: Path) -> dict[str, Any]:

@@ -25,10 +25,13 @@ class Technique:
     READABLE (a folder that may only be read, with a file `text` in it),
     PORT (a server on this machine), GETPID (where that function is), HELD (a descriptor of
     SECRET, opened before), FREE (whether this is the control), LATER (functions of a path, called
-    once the guard is left), won(value), attempt(function).
+    once the guard is left), won(value), attempt(function). Where it `starts` programs, its guard
+    allows processes, the dependencies `true` and `cat`, and what is in BIN, a folder that it may
+    change; OUT/bin/true is another program, which ends with 1.
     """
 
     name: str
     code: str
     refused_with: str  # the code of the refusal, or `layer:…` where another layer must hold
     least: tuple[int, int] = (3, 11)
+    starts: bool = False

@@ -191,6 +191,9 @@ FAILURES: dict[str, tuple[dict[str, object], int]] = {
     "a folder that has no end": ({"folder": "/tmp\0"}, 125),
     "a variable of two names": ({"environment": {"PATH": "/bin:/usr/bin", "A=B": "c"}}, 125),
     "a group that is a word": ({"group": "new"}, 64),
+    "a program that is no path": ({"program": "true"}, 64),
+    "a name that is no path": ({"program": "/bin/true", "called": "true"}, 64),
+    "a program that is missing": ({"program": "/no/such/program"}, 127),
     "unknown limit": ({"limits": {"nothing": 1}}, 64),
 }
 
@@ -202,6 +205,12 @@ def test_what_cannot_be_started_is_said_with_its_code(warm: WarmLauncher, name: 
         warm.launch({**request("true"), **fields})
     assert failure.value.exit_code == code
     assert output_of(warm, "true") == ("", 0)
+
+
+def test_the_program_that_the_caller_has_found_is_started(warm: WarmLauncher) -> None:
+    asked = {**request("false"), "program": "/bin/true"}
+    assert os.waitstatus_to_exitcode(os.waitpid(warm.launch(asked), 0)[1]) == 0
+    assert output_of(warm, "false") == ("", 1)  # the control
 
 
 def test_network_rules_are_held_by_the_broker(warm: WarmLauncher) -> None:

@@ -140,6 +140,7 @@ def test_an_extractor_has_phases_and_no_config_urls(document: Document, place: s
 def test_a_kind_without_manifest_is_an_error(kind: str) -> None:
     (problem,) = problems({}, kind)
     assert "has no manifest" in problem
+    assert ("its rules come from its endpoint alone" in problem) is (kind == "mcp")
 
 
 @pytest.mark.parametrize(

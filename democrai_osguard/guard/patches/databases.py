@@ -1,12 +1,14 @@
-"""C code with files of its own: SQLite's ATTACH, shared memory, certificates."""
+"""C code with files of its own: SQLite and certificates."""
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 from democrai_osguard.guard.outcome import as_error
+from democrai_osguard.guard.patches.raw_files import Kind
 from democrai_osguard.guard.patches.rows import Replacement
-from democrai_osguard.guard.wrappers import plain
+from democrai_osguard.guard.wrappers import plain, plain_value
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -14,47 +16,60 @@ if TYPE_CHECKING:
     Doors = Mapping[str, Any]
     Make = Callable[[Any], Any]
 
-_SQLITE_ATTACH = 24
-_OK, _DENY = 0, 1
+_FACTORY = 4  # where the class of a connection stands, after its path
 
 
-def _sqlite_connect(doors: Doors) -> Make:
-    """Return a maker of connections that ask before they attach another file."""
+def _connection(doors: Doors) -> Make:
+    """`sqlite3.Connection`, which opens behind a door, so that it asks before it attaches."""
+    token, watching = doors["token"], doors["watching"]
 
     def make(original: Any) -> Any:
-        def connect(database: Any, *args: Any, **kwargs: Any) -> Any:
-            connection = original(plain(database), *args, **kwargs)
-            if doors["carried"]() is not None:
-                connection.set_authorizer(_authorizer(doors))
-            return connection
+        class Connection(original, metaclass=Kind):  # type: ignore[misc] # a class handed in
+            __slots__ = ()
 
-        return connect
+            def __init__(self, database: Any, *args: Any, **kwargs: Any) -> None:
+                path = plain(database)
+                if token(None) is not None or watching():
+                    values, named = _plain_arguments(args, kwargs)
+                    opened = doors["open_database"](self, (path, *values), named)
+                    if isinstance(opened, BaseException):
+                        raise as_error(opened) from None
+                    if opened:
+                        return
+                original.__init__(self, path, *args, **kwargs)
+
+        _inherit(original, Connection)
+        return Connection
 
     return make
 
 
-def _authorizer(doors: Doors) -> Callable[..., int]:
-    def authorize(action: int, name: str | None, *_rest: object) -> int:
-        if action != _SQLITE_ATTACH:
-            return _OK
-        answer = None if name is None else doors["database"](name)
-        return _OK if answer is None else _DENY
+def _inherit(original: Any, stand_in: Any) -> None:
+    """Have the classes that others made of the original inherit from what stands for it."""
+    for kind in type.__subclasses__(original):
+        if kind is not stand_in:
+            kind.__bases__ = tuple(
+                stand_in if base is original else base for base in kind.__bases__
+            )
 
-    return authorize
+
+def _plain_arguments(args: Any, kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return what follows the path; the factory is known by now, and is no word to SQLite."""
+    values = [None if place == _FACTORY else plain_value(each) for place, each in enumerate(args)]
+    named = {key: plain_value(value) for key, value in kwargs.items() if key != "factory"}
+    return tuple(values), named
 
 
-def _shared_memory(doors: Doors, operation: str) -> Make:
-    def make(original: Any) -> Any:
-        def call(path: Any, *args: Any, **kwargs: Any) -> Any:
-            name = plain(path)
-            answer = doors["check"](operation, f"/dev/shm/{str(name).lstrip('/')}")  # noqa: S108 - where the C library keeps it
-            if isinstance(answer, BaseException):
-                raise as_error(answer) from None
-            return original(name, *args, **kwargs)
+def _connect(original: Any) -> Any:
+    """Return a `connect` that makes connections of the class above, where none is named."""
+    usual = sys.modules["_sqlite3"].Connection
 
-        return call
+    def connect(database: Any, *args: Any, **kwargs: Any) -> Any:
+        if len(args) <= _FACTORY:
+            kwargs.setdefault("factory", usual)
+        return original(plain(database), *args, **kwargs)
 
-    return make
+    return connect
 
 
 def _certificates(doors: Doors, keywords: tuple[str, ...]) -> Make:
@@ -76,9 +91,8 @@ def database_patches(doors: Doors) -> tuple[Replacement, ...]:
     """Return the rows of this area."""
     cafiles, chain = ("cafile", "capath"), ("certfile", "keyfile")
     return (
-        Replacement("_sqlite3", "connect", _sqlite_connect(doors), everywhere=True),
-        Replacement("_posixshmem", "shm_open", _shared_memory(doors, "write"), everywhere=True),
-        Replacement("_posixshmem", "shm_unlink", _shared_memory(doors, "delete"), everywhere=True),
+        Replacement("_sqlite3", "Connection", _connection(doors), everywhere=True),
+        Replacement("_sqlite3", "connect", _connect, everywhere=True),
         Replacement("ssl:SSLContext", "load_verify_locations", _certificates(doors, cafiles)),
         Replacement("ssl:SSLContext", "load_cert_chain", _certificates(doors, chain)),
     )

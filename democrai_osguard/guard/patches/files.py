@@ -48,14 +48,21 @@ FILE_CALLS = (
 # Judged by doors of their own, because they are called so often: see `wrappers`.
 HOT_CALLS = ("stat", "lstat", "open", "access", "scandir")
 
-# C code that opens a file without telling anybody: (module, function, operation, argument).
-SILENT_OPENERS = (
-    ("_dbm", "open", "write", 0),
-    ("_gdbm", "open", "write", 0),
-    ("readline", "read_init_file", "read", 0),
-    ("readline", "read_history_file", "read", 0),
-    ("readline", "write_history_file", "write", 0),
-    ("readline", "append_history_file", "write", 1),
+# C code that acts without telling anybody; what each touches is in `sealed.silent`.
+SILENT_CALLS = (
+    ("_dbm", "open"),
+    ("_gdbm", "open"),
+    ("readline", "read_init_file"),
+    ("readline", "read_history_file"),
+    ("readline", "write_history_file"),
+    ("readline", "append_history_file"),
+    ("readline", "parse_and_bind"),
+    ("_posixshmem", "shm_open"),
+    ("_posixshmem", "shm_unlink"),
+    ("posix", "chroot"),
+    ("posix", "setns"),
+    ("posix", "unshare"),
+    ("sys", "activate_stack_trampoline"),
 )
 # Probes that answer False to any error: a refusal must not look like an absence.
 # Module, probe, the door that it asks, and what the file must be.

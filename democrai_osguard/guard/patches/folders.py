@@ -1,4 +1,4 @@
-"""Making folders with those above them, which need not be readable."""
+"""Making folders with those above them, which need not be readable; copying into new files."""
 
 from __future__ import annotations
 
@@ -33,6 +33,28 @@ def _makedirs(doors: Mapping[str, Any]) -> Callable[[Any], Any]:
     return make
 
 
+def _copy(doors: Mapping[str, Any]) -> Callable[[Any], Any]:
+    """`shutil`'s copies, which give what they made the source's mode and times at the end."""
+    copying = doors["copying"]
+
+    def make(original: Any) -> Any:
+        def copy(*args: Any, **kwargs: Any) -> Any:
+            begins = copying(True)  # noqa: FBT003 - a door takes its arguments by position
+            try:
+                return original(*args, **kwargs)
+            finally:
+                if begins:
+                    copying(False)  # noqa: FBT003 - as above
+
+        return copy
+
+    return make
+
+
 def folder_patches(doors: Mapping[str, Any]) -> tuple[Replacement, ...]:
     """Return the rows of this area."""
-    return (Replacement("os", "makedirs", _makedirs(doors), everywhere=True),)
+    copies = ("copy", "copy2", "copytree")
+    return (
+        Replacement("os", "makedirs", _makedirs(doors), everywhere=True),
+        *(Replacement("shutil", name, _copy(doors), everywhere=True) for name in copies),
+    )

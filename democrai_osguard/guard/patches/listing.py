@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 class LinkEntry:
     """An entry that is a symbolic link: what it leads to is asked through `os`, and judged."""
 
-    __slots__ = ("_entry", "name", "path")
+    __slots__ = ("_inode", "name", "path")
 
     def __init__(self, entry: os.DirEntry[Any]) -> None:
-        self._entry = entry
+        self._inode = entry.inode()
         self.name = entry.name
         self.path = entry.path
 
@@ -31,7 +31,7 @@ class LinkEntry:
 
     def inode(self) -> int:
         """Return the number of the link itself."""
-        return self._entry.inode()
+        return self._inode
 
     def stat(self, *, follow_symlinks: bool = True) -> os.stat_result:
         """Return what `os.stat` says, which may be a refusal."""

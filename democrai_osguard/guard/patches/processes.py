@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from operator import index
 from typing import TYPE_CHECKING, Any
 
 from democrai_osguard.guard.outcome import as_error
@@ -18,27 +19,33 @@ _ENTRY_POINTS = (
     ("subprocess", "call", True),
     ("subprocess", "check_call", True),
     ("subprocess", "check_output", True),
+    ("subprocess", "getoutput", True),
+    ("subprocess", "getstatusoutput", True),
     ("subprocess:Popen", "__init__", False),
     ("os", "popen", True),
+    *(("os", f"exec{form}", True) for form in ("l", "le", "lp", "lpe", "vp", "vpe")),
+    *(("os", f"spawn{form}", True) for form in ("l", "le", "lp", "lpe", "v", "ve", "vp", "vpe")),
+    ("pty", "fork", True),
+    ("pty", "spawn", True),
+    ("multiprocessing.process:BaseProcess", "start", False),
     ("asyncio.subprocess", "create_subprocess_exec", True),
     ("asyncio.subprocess", "create_subprocess_shell", True),
 )
 _LABELS = {
     ("subprocess:Popen", "__init__"): "subprocess.Popen",
+    ("multiprocessing.process:BaseProcess", "start"): "multiprocessing.Process.start",
     ("asyncio.subprocess", "create_subprocess_exec"): "asyncio.create_subprocess_exec",
     ("asyncio.subprocess", "create_subprocess_shell"): "asyncio.create_subprocess_shell",
 }
 
 
-# Other roots, other mounts, a file that the interpreter writes by itself: paths lose their meaning.
-_NEVER = (("posix", "chroot"), ("posix", "setns"), ("posix", "unshare"))
-_NEVER_OF_SYS = ("sys", "activate_stack_trampoline")
+_PREPARATION = 21  # where a function stands that runs in the child, before the program
 
 
-def _entry(doors: Mapping[str, Any], label: str, judge: str = "starting") -> Callable[[Any], Any]:
+def _entry(doors: Mapping[str, Any], label: str) -> Callable[[Any], Any]:
     def make(original: Any) -> Any:
         def entry(*args: Any, **kwargs: Any) -> Any:
-            answer = doors[judge](label)
+            answer = doors["starting"](label)
             if answer is not None:
                 raise as_error(answer) from None
             return original(*args, **kwargs)
@@ -58,9 +65,13 @@ def _fork_exec(doors: Mapping[str, Any]) -> Callable[[Any], Any]:
             values = list(args)
             values[0] = [plain(item) for item in values[0]]
             values[1] = tuple(_as_bytes(item) for item in values[1])
+            values[2:4] = bool(values[2]), tuple(map(_number, values[3]))
             values[4] = plain(values[4])  # the folder that the child enters
             if values[5] is not None:
                 values[5] = [_as_bytes(item) for item in values[5]]
+            for place in range(6, len(values)):
+                if place != _PREPARATION:
+                    values[place] = _numbers(values[place])
             return _out(doors["fork_exec"](tuple(values)))
 
         return fork_exec
@@ -70,9 +81,15 @@ def _fork_exec(doors: Mapping[str, Any]) -> Callable[[Any], Any]:
 
 def _spawn(doors: Mapping[str, Any], name: str) -> Callable[[Any], Any]:
     def make(_original: Any) -> Any:
-        def spawn(path: Any, argv: Any, env: Any, /, **kwargs: Any) -> Any:
+        def spawn(
+            path: Any, argv: Any, env: Any, /, *, file_actions: Any = None, **kwargs: Any
+        ) -> Any:
             values = (plain(path), [plain(item) for item in argv], _plain_mapping(env))
-            return _out(doors["spawn"](name, values, kwargs))
+            actions = file_actions
+            if actions is not None:
+                actions = [tuple(plain(item) for item in action) for action in actions]
+            named = {key: _numbers(value) for key, value in kwargs.items()}
+            return _out(doors["spawn"](name, f"os.{name}", values, named, actions))
 
         return spawn
 
@@ -83,7 +100,7 @@ def _execve(doors: Mapping[str, Any]) -> Callable[[Any], Any]:
     def make(_original: Any) -> Any:
         def execve(path: Any, argv: Any, env: Any) -> Any:
             values = (plain(path), [plain(item) for item in argv], _plain_mapping(env))
-            return _out(doors["spawn"]("execve", values, {}))
+            return _out(doors["spawn"]("execve", "os.execve", values, {}, None))
 
         return execve
 
@@ -95,7 +112,7 @@ def _execv(doors: Mapping[str, Any]) -> Callable[[Any], Any]:
         def execv(path: Any, argv: Any, /) -> Any:
             # The form with an environment, so that the runtime's variables can be put in.
             values = (plain(path), [plain(item) for item in argv], dict(os.environ))
-            return _out(doors["spawn"]("execve", values, {}))
+            return _out(doors["spawn"]("execve", "os.execv", values, {}, None))
 
         return execv
 
@@ -116,6 +133,23 @@ def _out(answer: Any) -> Any:
     if isinstance(answer, BaseException):
         raise as_error(answer) from None
     return answer
+
+
+def _number(value: Any) -> int:
+    """Return a number that has no methods of its own: they would run once all is judged."""
+    return index(value) + 0
+
+
+def _numbers(value: Any) -> Any:
+    """Return a number, several or none, likewise."""
+    if value is None:
+        return None
+    if isinstance(value, os.sched_param):
+        return os.sched_param(_number(value.sched_priority))
+    if hasattr(value, "__index__"):
+        return _number(value)
+    found = map(_numbers, value)
+    return tuple(found) if isinstance(value, tuple) else list(found)
 
 
 def _as_bytes(item: Any) -> bytes:
@@ -146,8 +180,5 @@ def process_patches(doors: Mapping[str, Any]) -> tuple[Replacement, ...]:
         "forkpty": _fork(doors, "forkpty"),
     }
     rows += [Replacement("posix", name, make, everywhere=True) for name, make in makers.items()]
-    for owner, name in (*_NEVER, _NEVER_OF_SYS):
-        label = f"{'os' if owner == 'posix' else owner}.{name}"
-        rows.append(Replacement(owner, name, _entry(doors, label, "never"), everywhere=True))
     rows.append(Replacement("_posixsubprocess", "fork_exec", _fork_exec(doors), everywhere=True))
     return tuple(rows)

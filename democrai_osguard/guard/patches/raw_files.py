@@ -27,8 +27,8 @@ _FLAGS = {
 }
 
 
-class _Kind(type):
-    """Files that `open` makes are of the C class, and are raw files all the same."""
+class Kind(type):
+    """The kind of a class that stands for a C class: instances of that count as its own."""
 
     def __instancecheck__(cls, instance: object) -> bool:
         return type.__instancecheck__(cls, instance) or (
@@ -39,7 +39,7 @@ class _Kind(type):
 def raw_file_class(original: Any, opened: Callable[..., int], guarded: Callable[[], bool]) -> Any:
     """Return what stands for `io.FileIO`."""
 
-    class FileIO(original, metaclass=_Kind):  # type: ignore[misc] # a class that was handed in
+    class FileIO(original, metaclass=Kind):  # type: ignore[misc] # a class that was handed in
         def __init__(
             self,
             file: Any,

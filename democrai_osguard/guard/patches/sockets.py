@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from democrai_osguard.guard.outcome import as_error
 from democrai_osguard.guard.patches.rows import Replacement
+from democrai_osguard.targets.host import parse_host
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -38,6 +39,17 @@ def plain_address(address: Any) -> Any:
     return os.fspath(address) if hasattr(address, "__fspath__") else address
 
 
+def _dialled(address: Any) -> Any:
+    """Return an address whose host is written as it is judged: C code would encode it otherwise."""
+    if address.__class__ is tuple and address and address[0].__class__ is str:
+        return address if address[0].isascii() else (_ascii(address[0]), *address[1:])
+    return address
+
+
+def _ascii(host: str) -> str:
+    return str(parse_host(host, host))
+
+
 def _address(doors: Mapping[str, Any], judge: Any) -> Callable[[Any], Any]:
     token, watching = doors["token"], doors["watching"]
 
@@ -45,7 +57,7 @@ def _address(doors: Mapping[str, Any], judge: Any) -> Callable[[Any], Any]:
         def act(self: Any, address: Any) -> Any:
             if token(None) is None and not watching():
                 return original(self, address)
-            address = plain_address(address)
+            address = _dialled(plain_address(address))
             answer = judge(_family(self), address)
             if answer is not None:
                 raise as_error(answer) from None
@@ -60,7 +72,7 @@ def _sendto(doors: Mapping[str, Any]) -> Callable[[Any], Any]:
     def make(original: Any) -> Any:
         def sendto(self: Any, data: Any, *args: Any) -> Any:
             *flags, address = args
-            address = plain_address(address)
+            address = _dialled(plain_address(address))
             answer = doors["connect"](_family(self), address)
             if answer is not None:
                 raise as_error(answer) from None
@@ -82,7 +94,7 @@ def _sendmsg(doors: Mapping[str, Any]) -> Callable[[Any], Any]:
         ) -> Any:
             if address is None:
                 return original(self, buffers, ancdata, flags)
-            address = plain_address(address)
+            address = _dialled(plain_address(address))
             answer = doors["connect"](_family(self), address)
             if answer is not None:
                 raise as_error(answer) from None
@@ -102,6 +114,8 @@ def _getaddrinfo(doors: Mapping[str, Any]) -> Callable[[Any], Any]:
                 return original(host, *args, **kwargs)
             if host is not None and host.__class__ is not str:
                 host = plain_address(host)
+            if host.__class__ is str and not host.isascii():
+                host = _ascii(host)
             found = original(host, *args, **kwargs)
             if host is not None and found[0][4][0] != host:  # an address needs no memory
                 doors["looked_up"](host, [item[4][0] for item in found if len(item[4]) > 1])
@@ -118,6 +132,8 @@ def _gethostbyname(
     def make(original: Any) -> Any:
         def gethostbyname(hostname: Any) -> Any:
             hostname = plain_address(hostname)
+            if hostname.__class__ is str and not hostname.isascii():
+                hostname = _ascii(hostname)
             found = original(hostname)
             doors["looked_up"](hostname, pick(found))
             return found

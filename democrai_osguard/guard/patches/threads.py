@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextvars import copy_context
+from operator import index
 from typing import TYPE_CHECKING, Any
 
 from democrai_osguard.guard.outcome import as_error
@@ -110,18 +111,24 @@ def _all_bound(doors: Mapping[str, Any]) -> Callable[[Any], Any]:
     return make
 
 
+def unframed(inner: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a signal handler that keeps the interrupted frame to itself: it may be one of ours."""
+
+    def handle(number: int, _frame: object) -> Any:
+        return inner(number, None)
+
+    return handle
+
+
 def _handler(doors: Mapping[str, Any]) -> Callable[[Any], Any]:
-    def make(original: Any) -> Any:
-        def signal(signalnum: Any, handler: Any) -> Any:
+    def make(_original: Any) -> Any:
+        def signal(signalnum: Any, handler: Any, /) -> Any:
             if callable(handler) and doors["carried"]() is not None:
-                inner = bound(doors, handler)
-
-                def handle(number: int, _frame: object) -> Any:
-                    # The interrupted frame may be one of ours, so nobody gets it.
-                    return inner(number, None)
-
-                handler = handle
-            return original(signalnum, handler)
+                handler = unframed(bound(doors, handler))
+            answer = doors["set_signal"](index(signalnum) + 0, handler)
+            if isinstance(answer, BaseException):
+                raise as_error(answer) from None
+            return answer
 
         return signal
 

@@ -33,10 +33,13 @@ def about_variable(state: State, name: object) -> Warning | None:
 def act(verb: str, key: Any, value: Any = None) -> Any:
     """Do to the inner mapping what its outside is asked for."""
     data = LIVE[0]
-    if verb == "get":
-        return data.get(key)
     if verb == "list":
         return list(data)
+    key, value = _exact(key), _exact(value)
+    if verb == "get":
+        return None if key is None else data.get(key)
+    if key is None:
+        raise TypeError("a variable has a name of bytes")
     state = current()
     answer = None if state is None else about_variable(state, key)
     if answer is not None:
@@ -46,3 +49,8 @@ def act(verb: str, key: Any, value: Any = None) -> Any:
     else:
         data.pop(key, None)
     return None
+
+
+def _exact(value: Any) -> bytes | None:
+    """Return bytes without methods of their own: a name must equal itself, and nothing else."""
+    return b"".join((value,)) if isinstance(value, bytes) else None

@@ -112,12 +112,6 @@ def check_call(operation: str, path: Any) -> Warning | None:
     return event_path(state, operation, path, follow=True)
 
 
-def database(name: str) -> Warning | None:
-    """Judge a database that is attached to an open connection."""
-    state = current()
-    return None if state is None else event_database(state, name)
-
-
 def event_open(state: State, path: object, mode: object, flags: object) -> Warning | None:
     """Judge an `open` that no wrapper has seen: the hook's side.
 

@@ -6,6 +6,7 @@ runs, so that a link put in its way between check and use leads nowhere.
 
 from __future__ import annotations
 
+from _stat import S_ISBLK, S_ISCHR
 from _thread import get_ident
 from posix import close, lstat, readlink, scandir
 from time import monotonic, sleep
@@ -14,15 +15,19 @@ from typing import Any
 from democrai_osguard.guard.sealed.answers import covered, refusal
 from democrai_osguard.guard.sealed.core import FRESH, State, current
 from democrai_osguard.guard.sealed.opening import (
+    MADE,
     beside,
     check,
     check_descriptor,
     exact,
     handed_out,
     is_fresh,
+    is_made,
     keep,
     pinned,
     place_of,
+    plainly,
+    was_made,
 )
 from democrai_osguard.guard.sealed.paths import (
     CHANGES,
@@ -33,7 +38,8 @@ from democrai_osguard.guard.sealed.paths import (
 )
 
 ORIGINALS: dict[str, Any] = {}
-ACTING: dict[int, str] = {}  # the event of what each thread is about to do, already judged
+# What each thread is about to do, already judged: the event, and which of its arguments is what.
+ACTING: dict[int, tuple[str, int, object]] = {}
 # What a row says about one argument: operation, position, keyword, how it is resolved.
 Touch = tuple[str, int, str, str]
 EVENTS = {"unlink": "os.remove", "replace": "os.rename", "lchown": "os.chown"}  # by another name
@@ -73,12 +79,15 @@ def _judged_call(  # noqa: PLR0913, PLR0917 - a call and its row, handed down wh
 ) -> object:
     pins: list[int] = []
     try:
-        _check_descriptors(state, kwargs, library=library)
-        values, named = _held(state, touches, list(args), dict(kwargs), library, pins)
+        values, named = list(args), dict(kwargs)
+        _check_arguments(state, name, values, named, library=library)
+        values, named = _held(state, touches, values, named, library, pins)
         if name in GAINS:
             held = [_argument(values, named, touch[1], touch[2]) for touch in touches]
             check_gain(state, name, *map(_place, held))
-        return _passed(EVENTS.get(name, f"os.{name}"), ORIGINALS[name], values, named)
+        place = touches[0][1]
+        note = EVENTS.get(name, f"os.{name}"), place, _argument(values, named, place, touches[0][2])
+        return _passed(note, ORIGINALS[name], values, named)
     except OSError as error:
         if error.filename is not None and pins:
             error.filename = _argument(args, kwargs, touches[0][1], touches[0][2])
@@ -90,6 +99,27 @@ def _judged_call(  # noqa: PLR0913, PLR0917 - a call and its row, handed down wh
     finally:
         for pin in pins:
             close(pin)
+
+
+def _check_arguments(
+    state: State, name: str, values: list[Any], named: dict[str, Any], *, library: bool
+) -> None:
+    plainly(values)
+    if named:
+        plainly(named.values())
+        _check_descriptors(state, named, library=library)
+    if name == "mknod":
+        _check_kind(state, values, named)
+
+
+def _check_kind(state: State, values: list[Any], named: dict[str, Any]) -> None:
+    """Raise the refusal of a device: what it stands for is no file of the folder that it is in."""
+    mode = _argument(values, named, 1, "mode") or 0
+    if S_ISCHR(mode) or S_ISBLK(mode):
+        why = "it would stand for a device"
+        path = _argument(values, named, 0, "path")
+        text = path if type(path) is str else path.decode("utf-8", "surrogateescape")
+        raise refusal(state, "sandbox_filesystem_denied", "create", text, why)
 
 
 def _check_descriptors(state: State, named: dict[str, Any], *, library: bool) -> None:
@@ -152,7 +182,9 @@ def _judged(  # noqa: PLR0913, PLR0917 - a call and its row, handed down whole
     place = place_of(state, asked, given, follow=not by_name)
     if operation == "write":
         operation = "modify" if there(place) else "create"
-    check(state, (operation,), place)
+    # To copy is to read and to create: what a new file gets beside its contents is part of that.
+    if operation != "modify" or not MADE or not was_made(place):
+        check(state, (operation,), place)
     return _pin(place, how, pins, by_name=by_name)
 
 
@@ -181,13 +213,18 @@ def _pin(place: str, how: str, pins: list[int], *, by_name: bool) -> str:
     return f"/proc/self/fd/{pins[-1]}/{name}"
 
 
-def _passed(event: str, original: Any, values: list[Any], named: dict[str, Any]) -> object:
+def _passed(
+    note: tuple[str, int, Any], original: Any, values: list[Any], named: dict[str, Any]
+) -> object:
     ident = get_ident()
     try:
-        ACTING[ident] = event
-        return original(*values, **named)
+        ACTING[ident] = note
+        done = original(*values, **named)
     finally:
         ACTING.pop(ident, None)
+    if MADE and note[0] == "os.mkdir":
+        is_made(lstat(note[2]))
+    return done
 
 
 def _dir_fd(named: dict[str, Any], keyword: str) -> int | None:
@@ -257,7 +294,7 @@ def _settled_listing(state: State, path: str | bytes) -> object:
 def _scanned(path: Any) -> Any:
     ident = get_ident()
     try:
-        ACTING[ident] = "os.scandir"
+        ACTING[ident] = "os.scandir", 0, path
         return scandir(path)
     finally:
         ACTING.pop(ident, None)

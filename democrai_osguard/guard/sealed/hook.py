@@ -11,7 +11,14 @@ from collections.abc import Callable
 from types import CodeType
 from typing import TYPE_CHECKING, Any
 
-from democrai_osguard.guard.sealed import environment, events, imports, network, processes
+from democrai_osguard.guard.sealed import (
+    databases,
+    environment,
+    events,
+    imports,
+    network,
+    processes,
+)
 from democrai_osguard.guard.sealed.activation import RUNTIME_FILES
 from democrai_osguard.guard.sealed.answers import noted, refusal
 from democrai_osguard.guard.sealed.core import (
@@ -204,6 +211,10 @@ def _database(state: State, args: Args) -> Warning | None:
     return events.event_database(state, args[0])
 
 
+def _opened_database(state: State, args: Args) -> Warning | None:
+    return databases.about_opened(state, args[0])
+
+
 def _extension(state: State, args: Args) -> Warning | None:
     if len(args) > 1 and args[1] is False:
         return None
@@ -302,6 +313,7 @@ JUDGES: dict[str, Judge] = {
     "os.link": _renaming("link", "read", "create"),
     "os.symlink": _path("create", follow=False, position=1, descriptor=2),
     "sqlite3.connect": _database,
+    "sqlite3.connect/handle": _opened_database,
     "sqlite3.enable_load_extension": _extension,
     "sqlite3.load_extension": _extension,
     "subprocess.Popen": _announced("subprocess.Popen"),

@@ -36,6 +36,8 @@ NEVER = frozenset(
 ONCE = frozenset(
     {
         "_contextvars",
+        "_dbm",
+        "_gdbm",
         "_imp",
         "_io",
         "_posixshmem",
@@ -48,6 +50,7 @@ ONCE = frozenset(
         "builtins",
         "gc",
         "posix",
+        "readline",
         "sys",
     }
 )
@@ -98,6 +101,9 @@ def create(verb: str, name: Any, origin: Any, spec: Any) -> object:
     """
     state = current()
     if state is None:
+        last = (text_of(name) or "").rpartition(".")[2]
+        if last in ONCE:
+            CREATED.add(last)
         return ORIGINALS["door"](ORIGINALS["partial"](ORIGINALS[verb], spec))
     plain, place = text_of(name) or "", text_of(origin)
     answer = about_import(state, plain) or about_import(state, plain.rpartition(".")[2])

@@ -18,6 +18,7 @@ from democrai_osguard.guard.sealed.opening import (
     keep,
     pinned,
     place_of,
+    plainly,
 )
 from democrai_osguard.guard.sealed.paths import (
     CHANGES,
@@ -96,6 +97,7 @@ def stat_call(path: Any, dir_fd: Any, follow: Any, library: bool) -> object:  # 
         return stat(path, dir_fd=dir_fd, follow_symlinks=follow)
     try:
         exact(path)
+        plainly((dir_fd, follow))
         if type(path) is int:
             return stat(path, dir_fd=dir_fd, follow_symlinks=follow)
         given = path if dir_fd is None else beside(state, path, dir_fd, library=library)
@@ -151,6 +153,8 @@ def access_call(path: Any, mode: Any, named: Any, library: bool) -> object:  # n
         return os_access(path, mode, **named)
     try:
         exact(path)
+        named = dict(named)
+        plainly((mode, *named.values()))
         if type(path) is not int and path:
             dir_fd = named.get("dir_fd")
             given = path if dir_fd is None else beside(state, path, dir_fd, library=library)

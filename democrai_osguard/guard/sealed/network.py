@@ -127,6 +127,9 @@ def _is_plain(address: Any) -> bool:
 
 def _about_endpoint(state: State, address: tuple[Any, ...]) -> Warning | None:
     host, port = _text(address[0]), address[1]
+    odd = _about_text(state, host)
+    if odd is not None:
+        return odd
     if _has_pass(state, host, port):
         return None
     answer = about_network(state, "connect", endpoint(host, port))
@@ -137,6 +140,21 @@ def _about_endpoint(state: State, address: tuple[Any, ...]) -> Warning | None:
             state.reached.clear()
         state.reached[address] = True
     return answer
+
+
+def _about_text(state: State, host: str) -> Warning | None:
+    """Refuse a host to dial that is none, or that C code would look up as another one."""
+    if not host:
+        return refusal(state, "invalid_target", "connect", host, "no host is named")
+    return _about_script(state, host)
+
+
+def _about_script(state: State, host: str) -> Warning | None:
+    # The interpreter's own codec is of another standard than rules: it has another host for some.
+    if host.isascii():
+        return None
+    why = "its name is not written in ASCII, and would be looked up as another"
+    return refusal(state, "sandbox_network_denied", "connect", host, why)
 
 
 def endpoint(host: str, port: int) -> str:
@@ -161,6 +179,9 @@ def lookup(state: State, host: Any) -> Warning | None:
     host = text_of(host) or ""
     if host in state.places:
         return None
+    odd = _about_script(state, host)
+    if odd is not None:
+        return odd
     name = _plain_host(host) if host else ""
     if not name or name == "localhost" or name in state.places or _is_address(name):
         _may_be_looked_up(state, host)
@@ -241,6 +262,8 @@ def http_endpoint(scheme: str, host: str, port: int) -> object:
     state = current()
     if state is None:
         return None
+    if not host:
+        return refusal(state, "invalid_target", "connect", host, "no host is named")
     if _has_pass(state, host, port) or (
         state.http is not None and intact() and state.http(scheme, endpoint(host, port))
     ):

@@ -9,9 +9,10 @@ from __future__ import annotations
 from _io import open as _io_open
 from _thread import LockType, get_ident
 from errno import EEXIST, ENOENT
-from posix import close, fstat, ftruncate, lstat, readlink
+from posix import close, fstat, ftruncate, lstat, readlink, stat_result
 from posix import open as os_open
 from stat import S_ISLNK, S_ISREG
+from sys import version_info
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -41,13 +42,15 @@ io_open: Any = _io_open  # its overloads know only literal modes
 O_WRONLY, O_RDWR, O_ACCMODE = 1, 2, 3
 O_CREAT, O_EXCL, O_TRUNC = 0o100, 0o200, 0o1000
 O_NOFOLLOW, O_CLOEXEC, O_PATH = 0o400000, 0o2000000, 0o10000000
-O_DIRECTORY = 0o200000
+O_DIRECTORY, O_NONBLOCK = 0o200000, 0o4000
 O_TMPFILE = 0o20000000
 _CAREFUL = O_WRONLY | O_RDWR | O_CREAT | O_TRUNC | O_PATH | O_NOFOLLOW
 _ROOM = 4096
 _PATH_AND_REASON = 2  # what `paths` raises; a refusal has more
 _WRITES = frozenset("wax+")
 _EXACT = frozenset({str, bytes, int})
+_PLAIN = frozenset({*_EXACT, bool, float, type(None)})
+_COLLECTS = version_info < (3, 12)  # in the middle of a call, before its event is reported
 _ATTEMPTS = 8  # a file that appears and vanishes that often while we look is an attack
 
 # The path that each thread is about to open, already judged, to read and to write. The hook takes
@@ -57,6 +60,36 @@ READING: dict[int, str | bytes] = {}
 WRITING: dict[int, str | bytes] = {}
 
 
+# What each thread has made in the copy that it is about to finish: device and number of each.
+MADE: dict[int, set[tuple[int, int]]] = {}
+
+
+def copying(begins: Any) -> bool:
+    """Note that a copy begins here, or ends; tell whether none was under way."""
+    ident = get_ident()
+    if begins is True:
+        new: set[tuple[int, int]] = set()
+        return MADE.setdefault(ident, new) is new
+    MADE.pop(ident, None)
+    return False
+
+
+def was_made(path: str | bytes) -> bool:
+    """Tell whether the copy that is under way has made what is at a path."""
+    made = MADE.get(get_ident())
+    if not made:
+        return False
+    found = lstat(path)
+    return (found.st_dev, found.st_ino) in made
+
+
+def is_made(found: stat_result) -> None:
+    """Note an object that was just made, where a copy is under way."""
+    made = MADE.get(get_ident())
+    if made is not None:
+        made.add((found.st_dev, found.st_ino))
+
+
 def builtin_open(file: Any, mode: Any, rest: Any, closefd: Any, opener: Any) -> object:
     """Do what `open` does, as far as the active guard allows."""
     state = current()
@@ -64,7 +97,13 @@ def builtin_open(file: Any, mode: Any, rest: Any, closefd: Any, opener: Any) -> 
         return io_open(file, mode, *rest, closefd, opener)
     try:
         exact(file)
-        if type(file) is int or type(mode) is not str:
+        buffering, encoding, errors, newline = rest
+        rest = buffering, encoding, errors, newline
+        if encoding is not None or errors is not None or newline is not None:
+            plainly(rest[1:])
+        if type(buffering) is not int or type(closefd) is not bool:
+            plainly((buffering, closefd))
+        if type(file) is int or type(mode) is not str or not file:
             return io_open(file, mode, *rest, closefd, opener)
         if opener is not None:
             return _open_with(opener, file, mode, (*rest, closefd))
@@ -80,15 +119,26 @@ def _open_to_read(state: State, file: str | bytes, mode: str, rest: tuple[Any, .
     ident = get_ident()
     change = settled()
     before = known(state, file, change)
+    own = _own(file)
     try:
-        READING[ident] = file
-        opened = io_open(file, mode, *rest)
+        READING[ident] = own
+        opened = io_open(own, mode, *rest)
     finally:
         READING.pop(ident, None)
     if not before or change != CHANGES[0]:
         place = verified(state, opened.fileno(), ("read",), opened.close)
         keep(state, FRESH, file, place, change)
     return opened
+
+
+def _own(path: Any) -> Any:
+    """Return a path as an object that nobody else has: a note of it is good for nobody else.
+
+    While `open` makes its objects, a collection can run any finalizer.
+    """
+    if len(path) == 1:  # shared by the whole interpreter
+        path = f"./{path}" if type(path) is str else b"./" + path
+    return (path + path[:1])[:-1]
 
 
 def known(state: State, path: str | bytes, change: int) -> bool:
@@ -126,9 +176,10 @@ def _open_to_write(state: State, file: str | bytes, mode: str, rest: tuple[Any, 
     def opener(path: str | bytes, flags: int) -> int:
         return open_judged(state, path, flags, 0o666)
 
+    own = _own(file)
     try:
-        WRITING[ident] = file
-        return io_open(file, mode, *rest, True, opener)  # noqa: FBT003 - `closefd`, which has no other value for a path
+        WRITING[ident] = own
+        return io_open(own, mode, *rest, True, opener)  # noqa: FBT003 - `closefd`, which has no other value for a path
     finally:
         WRITING.pop(ident, None)
 
@@ -139,12 +190,16 @@ def quick_open(path: Any, flags: Any, mode: Any) -> object:
     This is `os.open` as it is called most often, so it does without calls of our own.
     """
     token = get(MISSING)
-    if type(token) is not LockType or type(path) is not str or type(flags) is not int:
+    if type(token) is not LockType or type(path) is not str:
+        return None
+    if type(flags) is not int or type(mode) is not int:
         return None
     paths = FRESH.get(token)
     change = CHANGES[0]
     if paths is None or paths.get(path) != change or flags & _CAREFUL or monotonic() > UNTIL[0]:
         return None
+    if _COLLECTS:
+        path = (path + "/")[:-1]  # as `_own` does: none here is a single letter
     try:
         READING[get_ident()] = path
         descriptor = os_open(path, flags, mode)
@@ -159,9 +214,10 @@ def quick_open(path: Any, flags: Any, mode: Any) -> object:
 def _open_with(opener: Any, file: str | bytes, mode: str, rest: tuple[Any, ...]) -> object:
     """Open by a function of the caller's, which is judged where that opens: the name is a name."""
     table = WRITING if set(mode) & _WRITES else READING
+    own = _own(file)
     try:
-        table[get_ident()] = file
-        return io_open(file, mode, *rest, opener)
+        table[get_ident()] = own
+        return io_open(own, mode, *rest, opener)
     finally:
         table.pop(get_ident(), None)
 
@@ -175,6 +231,7 @@ def os_open_call(path: Any, flags: Any, mode: Any, dir_fd: Any, library: bool) -
         return os_open(path, flags, mode, dir_fd=dir_fd)
     try:
         exact(path)
+        plainly((flags, mode, dir_fd))
         if dir_fd is not None:
             path = beside(state, path, dir_fd, library=library)
         return open_judged(state, path, flags, mode)
@@ -266,7 +323,10 @@ def _create(place: str, flags: int, mode: int) -> int:
     folder, _, name = place.rpartition("/")
     pin = pinned(folder or "/")
     try:
-        return open_passed(f"/proc/self/fd/{pin}/{name}", flags | O_EXCL, mode)
+        descriptor = open_passed(f"/proc/self/fd/{pin}/{name}", flags | O_EXCL, mode)
+        if MADE:
+            is_made(fstat(descriptor))
+        return descriptor
     finally:
         close(pin)
 
@@ -284,6 +344,8 @@ def open_passed(path: str | bytes, flags: int, mode: int) -> int:
     """Open what has been judged, past the hook."""
     ident = get_ident()
     table = WRITING if flags & O_ACCMODE else READING
+    if _COLLECTS:
+        path = _own(path)
     try:
         table[ident] = path
         return os_open(path, flags, mode)
@@ -360,6 +422,15 @@ def exact(path: object) -> None:
     """Raise TypeError for anything but plain text, bytes or a number: it could run code in here."""
     if type(path) not in _EXACT:
         raise TypeError("a path is text, bytes or a descriptor")
+
+
+def plainly(values: Any) -> None:
+    """Raise TypeError for an argument that could run code once all is judged, when it is used."""
+    for value in values:
+        if type(value) in {tuple, list}:
+            plainly(value)
+        elif type(value) not in _PLAIN:
+            raise TypeError("an argument has methods of its own")
 
 
 def as_refusal(error: Warning, state: State, operation: str | None = None) -> Warning:

@@ -3,26 +3,30 @@
 from __future__ import annotations
 
 from _thread import get_ident
-from posix import access as may
-from posix import close, posix_spawn, read, waitpid
+from fcntl import fcntl
+from posix import POSIX_SPAWN_DUP2, POSIX_SPAWN_OPEN, close, posix_spawn, waitpid
 from typing import Any
 
-from democrai_osguard.guard.sealed.answers import about_path, refusal
+from democrai_osguard.guard.sealed.answers import refusal
 from democrai_osguard.guard.sealed.core import State, current, text_of
 from democrai_osguard.guard.sealed.environment import LIVE
-from democrai_osguard.guard.sealed.opening import O_CLOEXEC, bare, open_passed
-from democrai_osguard.guard.sealed.paths import absolute, forget, resolve
+from democrai_osguard.guard.sealed.opening import (
+    O_CLOEXEC,
+    as_refusal,
+    bare,
+    exact,
+    open_judged,
+    plainly,
+)
+from democrai_osguard.guard.sealed.paths import forget
+from democrai_osguard.guard.sealed.programs import judged, judged_first
 
 ORIGINALS: dict[str, Any] = {}
-# Where a program that is granted by its bare name must lie: folders that need root to change.
-SYSTEM_FOLDERS = ("/usr/bin", "/usr/sbin", "/usr/local/bin", "/usr/local/sbin", "/bin", "/sbin")
-_DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin"
 _OWNED = "DEMOCRAI_"
-_X_OK = 1
-_SHEBANGS = 4
 _LINE = 2  # where the line is: after the shell and `-c`
 _BLANK = " \t\n"
-_SHEBANG_LIMIT = 256  # the kernel reads no more of the first line
+_F_DUPFD_CLOEXEC = 1030
+_PREPARATION = 21  # where `fork_exec` has a function that runs in the child, before the program
 PASSING: set[int] = set()  # threads that are starting what has been judged
 
 
@@ -32,92 +36,12 @@ def starting(entry: str) -> Warning | None:
     return None if state is None else may_start(state, entry)
 
 
-def never(entry: str) -> Warning | None:
-    """Judge a call after which paths mean something else, or files are written behind our back."""
-    state = current()
-    if state is None:
-        return None
-    return refusal(state, "sandbox_introspection_denied", None, entry)
-
-
 def may_start(state: State, entry: str) -> Warning | None:
     """Return the refusal of an entry point where this subject starts no processes."""
     if state.subprocess:
         forget()  # what is started may change links
         return None
     return refusal(state, "sandbox_subprocess_denied", "execute", entry)
-
-
-def about_program(
-    state: State, program: Any, path: str | None, start: str | None = None
-) -> Warning | None:
-    """Judge a program as it is named: by a path, or looked up in PATH.
-
-    `start` is the folder that the child enters first, where it does: relative names begin there.
-    """
-    text = text_of(program)
-    if text is None:
-        return refusal(state, "sandbox_filesystem_execute_denied", "execute", "an odd program")
-    place = found(text, path, start)
-    if place is None:
-        return None  # there is nothing to execute; the call itself says so
-    for _ in range(_SHEBANGS):
-        answer = _about_executable(state, text, place)
-        if answer is not None:
-            return answer
-        interpreter = _shebang(place)
-        if interpreter is None:
-            return None
-        text, place = interpreter, found(interpreter, path, start) or interpreter
-    return refusal(state, "sandbox_filesystem_execute_denied", "execute", text, "too many scripts")
-
-
-def _about_executable(state: State, text: str, place: str) -> Warning | None:
-    try:
-        real = resolve(absolute(place))
-    except Warning as error:
-        why = str(error.args[-1])
-        return refusal(state, "sandbox_filesystem_execute_denied", "execute", text, why)
-    if "/" not in text and text in state.dependencies and place.startswith(SYSTEM_FOLDERS):
-        return None
-    return about_path(state, "execute", real)
-
-
-def found(text: str, path: str | None, start: str | None = None) -> str | None:
-    """Return where a program is, as the kernel or a look-up in PATH would find it."""
-    if "/" in text:
-        return _from(start, text)
-    folders = path if path is not None else _variable(b"PATH") or _DEFAULT_PATH
-    for folder in folders.split(":"):
-        place = _from(start, f"{folder or '.'}/{text}")
-        if may(place, _X_OK):
-            return place
-    return None
-
-
-def _from(start: str | None, path: str) -> str:
-    return path if start is None or path.startswith("/") else f"{start}/{path}"
-
-
-def _variable(name: bytes) -> str | None:
-    value = LIVE[0].get(name)
-    return None if value is None else value.decode("utf-8", "surrogateescape")
-
-
-def _shebang(place: str) -> str | None:
-    """Return the program that the kernel would really start for a script."""
-    try:
-        descriptor = open_passed(place, O_CLOEXEC, 0)
-    except OSError:
-        return None
-    line = read(descriptor, _SHEBANG_LIMIT).split(b"\n")[0]
-    close(descriptor)
-    if not line.startswith(b"#!"):
-        return None
-    words = line[2:].decode("utf-8", "surrogateescape").split()
-    if len(words) > 1 and words[0].endswith("/env") and not words[1].startswith("-"):
-        return words[1]
-    return words[0] if words else None
 
 
 def first_word(line: str) -> str | None:
@@ -148,8 +72,18 @@ def merged(state: State, env: Any) -> dict[bytes, bytes]:
     return result
 
 
+def path_of(env: dict[bytes, bytes]) -> str | None:
+    """Return the PATH among variables."""
+    value = env.get(b"PATH")
+    return None if value is None else _text(value)
+
+
 def _bytes(value: Any) -> bytes:
     return value if isinstance(value, bytes) else str(value).encode("utf-8", "surrogateescape")
+
+
+def _text(value: Any) -> str:
+    return value.decode("utf-8", "surrogateescape") if isinstance(value, bytes) else str(value)
 
 
 def fork_exec(args: tuple[Any, ...]) -> object:
@@ -159,41 +93,51 @@ def fork_exec(args: tuple[Any, ...]) -> object:
     if state is None:
         return original(*args)
     try:
-        answer = may_start(state, "_posixsubprocess.fork_exec") or _about_list(state, args)
+        answer = may_start(state, "_posixsubprocess.fork_exec")
         if answer is not None:
             return answer
+        plainly((*args[:_PREPARATION], *args[_PREPARATION + 1 :]))
         env = merged(state, _as_mapping(args[5]))
+        program = _of_list(state, args, env)
         pairs = [name + b"=" + value for name, value in env.items()]
         try:
             PASSING.add(get_ident())
-            return original(*args[:5], pairs, *args[6:])
+            return original(args[0], (_bytes(program),), *args[2:5], pairs, *args[6:])
         finally:
             PASSING.discard(get_ident())
     except BaseException as error:  # noqa: BLE001 - handed on without our frames
         return bare(error, state)
 
 
-def _about_list(state: State, args: tuple[Any, ...]) -> Warning | None:
-    """Judge the candidates that subprocess made of a program and PATH; the first there counts."""
-    candidates = [bytes(item) for item in args[1]]
-    start = text_of(args[4])
+def _of_list(state: State, args: tuple[Any, ...], env: dict[bytes, bytes]) -> str:
+    """Judge the candidates that subprocess made of a program and PATH; return the one that counts.
+
+    The C function would go on to the next where one does not start.
+    """
+    candidates = [_text(item) for item in args[1]]
+    start, inner = text_of(args[4]), path_of(env)
     if len(candidates) > 1:
-        name = candidates[0].rpartition(b"/")[2].decode("utf-8", "surrogateescape")
-        folders = b":".join(item.rpartition(b"/")[0] for item in candidates).decode()
-        answer = about_program(state, name, folders, start)
-        return answer or _about_shell(state, name, args[0], start)
-    name = candidates[0].decode("utf-8", "surrogateescape")
-    answer = about_program(state, name, None, start)
-    return answer or _about_shell(state, name, args[0], start)
+        program, _ = judged_first(state, candidates, start, inner)
+    else:
+        program, _ = judged(state, _as_path(candidates[0]), None, start, inner)
+    _check_shell(state, candidates[0], args[0], start, inner)
+    return program
 
 
-def _about_shell(state: State, program: str, argv: Any, start: str | None = None) -> Warning | None:
-    """Judge the first word of a line that is handed to a shell."""
-    words = [_bytes(item).decode("utf-8", "surrogateescape") for item in argv]
+def _check_shell(
+    state: State, program: str, argv: Any, start: str | None, inner: str | None
+) -> None:
+    """Raise the refusal of the first word of a line that is handed to a shell."""
+    words = [_text(item) for item in argv]
     if program.rpartition("/")[2] not in {"sh", "bash", "dash"} or "-c" not in words[1:2]:
-        return None
+        return
     word = first_word(words[_LINE]) if len(words) > _LINE else None
-    return None if word is None else about_program(state, word, None, start)
+    if word is None:
+        return
+    try:
+        judged(state, word, inner, start, inner)
+    except OSError:
+        return  # there is nothing to execute; the shell itself says so
 
 
 def _as_mapping(pairs: Any) -> dict[bytes, bytes] | None:
@@ -203,32 +147,77 @@ def _as_mapping(pairs: Any) -> dict[bytes, bytes] | None:
     return {name: value for name, _, value in split}
 
 
-def spawn(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> object:
+def spawn(
+    name: str, entry: str, args: tuple[Any, ...], kwargs: dict[str, Any], actions: Any
+) -> object:
     """Do what `posix_spawn` and `execve` do, for a program that may be executed."""
     state = current()
-    original = ORIGINALS[name]
     if state is None:
-        return original(*args, **kwargs)
+        more = kwargs if actions is None else {**kwargs, "file_actions": actions}
+        return ORIGINALS[name](*args, **more)
+    held: list[int] = []
     try:
-        answer = may_start(state, f"os.{name}") or _about_call(state, name, args)
+        answer = may_start(state, entry)
         if answer is not None:
             return answer
+        plainly((*args[:2], *(() if actions is None else actions)))
+        env = merged(state, args[2])
+        program = _of_call(state, name, args, env)
+        if actions is not None:
+            kwargs["file_actions"] = _opened(state, actions, held)
+        # A look-up in PATH has been done: the library's own could find another file.
+        original = ORIGINALS["execve" if name == "execve" else "posix_spawn"]
         try:
             PASSING.add(get_ident())
-            return original(args[0], args[1], merged(state, args[2]), *args[3:], **kwargs)
+            return original(program, args[1], env, **kwargs)
         finally:
             PASSING.discard(get_ident())
     except BaseException as error:  # noqa: BLE001 - handed on without our frames
         return bare(error, state)
+    finally:
+        for descriptor in held:
+            close(descriptor)
 
 
-def _about_call(state: State, name: str, args: tuple[Any, ...]) -> Warning | None:
-    program = args[0]
-    if type(program) is int:
-        program = f"/proc/self/fd/{program}"
-    elif name != "posix_spawnp" and "/" not in str(program):
-        program = f"./{program}"  # exec without a look-up means the working directory
-    return about_program(state, program, None) or _about_shell(state, str(program), args[1])
+def _of_call(state: State, name: str, args: tuple[Any, ...], env: dict[bytes, bytes]) -> str:
+    program, inner = args[0], path_of(env)
+    text = f"/proc/self/fd/{program}" if type(program) is int else _text(program)
+    if name != "posix_spawnp":
+        text = _as_path(text)
+    found, _ = judged(state, text, path_of(LIVE[0]), None, inner)
+    _check_shell(state, text, args[1], None, inner)
+    return found
+
+
+def _opened(state: State, actions: Any, held: list[int]) -> list[tuple[Any, ...]]:
+    """Return what a child does to its descriptors, with files opened here, where they are judged.
+
+    They are held at numbers that no action names, so that none of these closes them before.
+    """
+    floor = 1 + max((max(_numbers(action)) for action in actions), default=0)
+    done = []
+    for action in actions:
+        if action[0] != POSIX_SPAWN_OPEN:
+            done.append(action)
+            continue
+        _, number, path, flags, mode = action
+        exact(path)
+        descriptor = open_judged(state, path, flags | O_CLOEXEC, mode)
+        try:
+            held.append(fcntl(descriptor, _F_DUPFD_CLOEXEC, floor))
+        finally:
+            close(descriptor)
+        done.append((POSIX_SPAWN_DUP2, held[-1], number))
+    return done
+
+
+def _numbers(action: tuple[Any, ...]) -> tuple[int, ...]:
+    return action[1:3] if action[0] == POSIX_SPAWN_DUP2 else action[1:2]
+
+
+def _as_path(text: str) -> str:
+    """Return a program that is started without a look-up: a bare name is one of this folder."""
+    return text if "/" in text else f"./{text}"
 
 
 def system(command: str) -> object:
@@ -237,14 +226,15 @@ def system(command: str) -> object:
     if state is None:
         return ORIGINALS["system"](command)
     try:
-        argv = ["sh", "-c", command]
-        answer = may_start(state, "os.system") or about_program(state, "/bin/sh", None)
-        answer = answer or _about_shell(state, "sh", argv)
+        answer = may_start(state, "os.system")
         if answer is not None:
             return answer
+        argv, env = ["sh", "-c", command], merged(state, None)
+        shell, _ = judged(state, "/bin/sh", None, None, path_of(env))
+        _check_shell(state, "sh", argv, None, path_of(env))
         try:
             PASSING.add(get_ident())
-            pid = posix_spawn("/bin/sh", argv, merged(state, None))
+            pid = posix_spawn(shell, argv, env)
         finally:
             PASSING.discard(get_ident())
         return waitpid(pid, 0)[1]
@@ -259,4 +249,11 @@ def event(state: State, entry: str, program: object = None) -> Warning | None:
     answer = may_start(state, entry)
     if answer is not None or not isinstance(program, (str, bytes)) or not program:
         return answer
-    return about_program(state, program, None)
+    path = path_of(LIVE[0])
+    try:
+        judged(state, text_of(program) or "", path, None, path)
+    except Warning as error:
+        return as_refusal(error, state)
+    except OSError:
+        return None  # there is nothing to execute; the call itself says so
+    return None

@@ -31,9 +31,10 @@ from types import SimpleNamespace
 from typing import Any
 
 from democrai_osguard.guard.sealed import processes
-from democrai_osguard.guard.sealed.answers import PROTECTED, about_path, without_denied
+from democrai_osguard.guard.sealed.answers import PROTECTED, without_denied
 from democrai_osguard.guard.sealed.core import State, current, text_of, unguarded
-from democrai_osguard.guard.sealed.opening import bare, place_of
+from democrai_osguard.guard.sealed.opening import bare, check, place_of
+from democrai_osguard.guard.sealed.programs import judged
 
 # From the settings: enabled, helper socket, landlock, seccomp, read paths, write paths, level, age
 # of a name.
@@ -85,10 +86,8 @@ def start_task(  # noqa: PLR0913, PLR0917 - all that a child is started with; do
         folder = text_of(folder)
         place = None if folder is None else place_of(state, "read", folder)
         variables = processes.merged(state, env)
-        answer = _about(state, words, place, variables)
-        if answer is not None:
-            return answer
-        child = (words, place, variables, (*descriptors, *keep), group)
+        program = _program(state, words[0], place, variables)
+        child = (program, words, place, variables, (*descriptors, *keep), group)
         return unguarded(state, _started, state, patience, child)
     except BaseException as error:  # noqa: BLE001 - handed on without our frames
         return bare(error, state)
@@ -118,24 +117,20 @@ def _check_places(keep: Any, group: Any) -> None:
         raise TypeError("descriptors and a process group are plain numbers")
 
 
-def _about(
-    state: State, words: list[str], place: str | None, variables: dict[bytes, bytes]
-) -> Warning | None:
+def _program(
+    state: State, name: str, place: str | None, variables: dict[bytes, bytes]
+) -> tuple[str, str]:
+    """Return the file to start as the child would find it, and where; raise as `judged` does."""
     if place is not None:
-        answer = about_path(state, "read", place)
-        if answer is not None:
-            return answer
-        if "/" in words[0] and not words[0].startswith("/"):
-            words[0] = f"{place}/{words[0]}"  # as the child would find it
-    path = variables.get(b"PATH")
-    text = None if path is None else path.decode("utf-8", "surrogateescape")
-    return processes.about_program(state, words[0], text)
+        check(state, ("read",), place)
+    path = processes.path_of(variables)
+    return judged(state, name, path, place, path)
 
 
 def _started(state: State, patience: Any, child: tuple[Any, ...]) -> tuple[Any, ...]:
     if not SETTINGS[0][0]:
         return _plain(*child) if patience is None else (FAILED, _NOT_ENFORCED, _NOBODY_WAITS, 0)
-    required, passed = SETTINGS[0][6], child[3]
+    required, passed = SETTINGS[0][6], child[4]
     _check_passed(passed)
     rules, unheld = _rules(state)
     if unheld and required == "full":
@@ -163,7 +158,7 @@ def _check_passed(descriptors: tuple[int, ...]) -> None:
 
 def _document(state: State, child: tuple[Any, ...], patience: Any, access: list[Plain]) -> str:
     """Return a request of the launcher without its level."""
-    words, place, variables, passed, group = child
+    (program, called), words, place, variables, passed, group = child
     keep = ", ".join(map(str, passed[_STANDARD:]))
     pairs = (
         f"{quoted(_decoded(name))}: {quoted(_decoded(value))}" for name, value in variables.items()
@@ -177,7 +172,8 @@ def _document(state: State, child: tuple[Any, ...], patience: Any, access: list[
     chain = ", ".join(map(quoted, state.chain))
     asks = "null" if patience is None else f'{{"seconds": {patience!r}, "chain": [{chain}]}}'
     return (
-        f'"command": [{", ".join(map(quoted, words))}], "environment": {{{", ".join(pairs)}}},'
+        f'"program": {quoted(program)}, "called": {quoted(called)},'
+        f' "command": [{", ".join(map(quoted, words))}], "environment": {{{", ".join(pairs)}}},'
         f' "folder": {"null" if place is None else quoted(place)}, "access": [{", ".join(rules)}],'
         f' "subject": {subject}, "limits": {{}}, "keep": [{keep}], "asks": {asks},'
         f' "group": {"null" if group is None else group}'
@@ -316,7 +312,8 @@ def _forget() -> None:
             pass
 
 
-def _plain(
+def _plain(  # noqa: PLR0913, PLR0917 - all that a child is started with
+    program: tuple[str, str],
     words: list[str],
     place: str | None,
     variables: dict[bytes, bytes],
@@ -324,10 +321,6 @@ def _plain(
     group: int | None,
 ) -> tuple[Any, ...]:
     """Start a program without the launcher."""
-    path = variables.get(b"PATH")
-    program = processes.found(words[0], None if path is None else _decoded(path))
-    if program is None:
-        return FAILED, 127, f"{words[0]}: {strerror(2)}", 2
     news, bad_news = pipe()
     pairs = [name + b"=" + value for name, value in variables.items()]
     encoded = [word.encode("utf-8", "surrogateescape") for word in words]
@@ -335,7 +328,7 @@ def _plain(
     processes.PASSING.add(get_ident())
     try:
         pid = processes.ORIGINALS["fork_exec"](
-            encoded, (program.encode("utf-8", "surrogateescape"),), True, keep, place, pairs,  # noqa: FBT003 - by position, as it takes them
+            encoded, (program[0].encode("utf-8", "surrogateescape"),), True, keep, place, pairs,  # noqa: FBT003 - by position, as it takes them
             passed[0], -1, -1, passed[1], -1, passed[2], news, bad_news,
             True, group == _NEW_SESSION, joined, None, None, None, -1, None, True,  # noqa: FBT003 - likewise
         )  # fmt: skip

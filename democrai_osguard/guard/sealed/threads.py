@@ -7,8 +7,10 @@ code that changes their surroundings changes nothing about which guard holds.
 from __future__ import annotations
 
 from _thread import LockType, allocate_lock
+from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
+from democrai_osguard.guard.sealed.answers import refusal
 from democrai_osguard.guard.sealed.core import (
     MISSING,
     OWNERS,
@@ -21,6 +23,7 @@ from democrai_osguard.guard.sealed.core import (
     here,
     new_token,
     own,
+    unguarded,
 )
 from democrai_osguard.guard.sealed.opening import bare
 
@@ -30,6 +33,7 @@ if TYPE_CHECKING:
 ORIGINALS: dict[str, Any] = {}
 RUNNER: list[Any] = []  # the public function that runs work, and the doors that it calls
 RUNNER_CODE: list[CodeType] = []
+HANDLER_CODE: list[CodeType] = []  # of the public function that keeps frames from handlers
 STARTING: list[object] = []  # what is being started through the wrapper, for the hook
 _before: dict[FrameType, Any] = {}
 # Work that was handed over without a guard, for threads that may have one: run once, as it is.
@@ -51,6 +55,18 @@ def start(name: str, function: Any, args: Any, options: dict[str, Any]) -> objec
         return bare(error, state)
     finally:
         STARTING.remove(work)
+
+
+def set_signal(number: int, handler: Any) -> object:
+    """Do what `signal.signal` does, for a handler that gets no frame where a guard is active."""
+    state = current()
+    if state is not None and callable(handler) and not unguarded(state, _is_ours, handler):
+        return refusal(state, "sandbox_guard_denied", None, "a signal handler past its wrapper")
+    return ORIGINALS["signal"](number, handler)
+
+
+def _is_ours(handler: Any) -> bool:
+    return type(handler) is FunctionType and handler.__code__ is HANDLER_CODE[0]
 
 
 def _work(token: LockType, function: Any, args: Any, kwargs: Any) -> Any:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
+import pty
 import subprocess
+import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -49,6 +52,42 @@ def test_a_program_needs_its_own_right() -> None:
     assert guarded([], lambda: os.execv("/bin/true", ["true"])) == denied  # noqa: S606
 
 
+ENTRIES: dict[str, Callable[[], object]] = {
+    "os.execv": lambda: os.execv("/bin/true", ["true"]),  # noqa: S606 - to be refused
+    "os.execve": lambda: os.execve("/bin/true", ["true"], {}),  # noqa: S606
+    "os.execl": lambda: os.execl("/bin/true", "true"),  # noqa: S606
+    "os.execvp": lambda: os.execvp("true", ["true"]),  # noqa: S606
+    "os.execlpe": lambda: os.execlpe("true", "true", {}),  # noqa: S606
+    "os.spawnv": lambda: os.spawnv(os.P_WAIT, "/bin/true", ["true"]),  # noqa: S606
+    "os.spawnlp": lambda: os.spawnlp(os.P_WAIT, "true", "true"),  # noqa: S606
+    "os.posix_spawn": lambda: os.posix_spawn("/bin/true", ["true"], {}),
+    "os.posix_spawnp": lambda: os.posix_spawnp("true", ["true"], {}),
+    "os.system": lambda: os.system("true"),  # noqa: S605
+    "os.popen": lambda: os.popen("true"),  # noqa: S605
+    "os.fork": os.fork,
+    "os.forkpty": os.forkpty,
+    "pty.fork": pty.fork,
+    "pty.spawn": lambda: pty.spawn("true"),
+    "subprocess.getoutput": lambda: subprocess.getoutput("true"),  # noqa: S605
+    "subprocess.Popen": lambda: subprocess.Popen(["true"]),
+    "multiprocessing.Process.start": lambda: multiprocessing.Process(target=print).start(),
+}
+
+
+@pytest.mark.parametrize("entry", ENTRIES)
+def test_a_refusal_names_what_was_called(entry: str) -> None:
+    def check() -> object:
+        with process_guard_context("m", "module"):
+            # Called by its name, as code does that comes later.
+            owner, _, name = entry.rpartition(".")
+            call = getattr(sys.modules[owner], name) if "fork" in name else ENTRIES[entry]
+            with pytest.raises(PermissionError) as caught:
+                call()
+            return str(caught.value)
+
+    assert confined(check) == f"sandbox_subprocess_denied:{entry}"
+
+
 def test_a_dependency_by_name_is_found_in_system_folders_only(tmp_path: Path) -> None:
     rule = [Rule("system_dependency", "execute", "true")]  # type: ignore[arg-type]
     run = lambda: subprocess.run(["true"], check=False).returncode  # noqa: E731 - the act itself
@@ -67,6 +106,71 @@ def test_the_first_word_of_a_shell_line_is_judged() -> None:
     assert refused == f"sandbox_filesystem_execute_denied:m:{_TRUE}"
     refused = guarded(_execute(_SH), lambda: subprocess.run("true", shell=True, check=False))  # noqa: S602
     assert refused == f"sandbox_filesystem_execute_denied:m:{_TRUE}"
+
+
+def test_a_shell_line_is_looked_up_where_the_shell_looks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for folder in ("true", "false"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "program").symlink_to(f"/bin/{folder}")
+    monkeypatch.setenv("PATH", str(tmp_path / "true"))
+    env = {"PATH": str(tmp_path / "false")}
+
+    def run() -> int:
+        return subprocess.run("program", shell=True, env=env, check=False).returncode  # noqa: S602 - the act itself
+
+    assert run() == 1  # the control
+    false = os.path.realpath("/bin/false")
+    denied = f"sandbox_filesystem_execute_denied:m:{false}"
+    assert guarded(_execute(_SH, _TRUE), run) == denied
+    assert guarded(_execute(_SH, false), run) == 1
+
+
+def test_what_is_missing_is_missing_and_not_refused(tmp_path: Path) -> None:
+    (tmp_path / "program").write_bytes(b"")
+    found = []
+
+    def run(name: str, path: str) -> object:
+        try:
+            subprocess.run([name], env={"PATH": path}, check=False)
+        except OSError as error:
+            found.append(type(error).__name__)
+            return f"{error.errno} {error.filename}"
+        return None
+
+    for name, path in (("none", "/usr/bin:/bin"), ("program", f"{tmp_path}:/bin")):
+        assert guarded([], lambda: run(name, path)) == run(name, path)  # noqa: B023 - called at once
+    assert found == ["FileNotFoundError", "PermissionError"]
+
+
+def test_a_child_gets_files_that_its_parent_may_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DEMOCRAI_TEMP_DIR", str(tmp_path / "temp"))
+    (tmp_path / "in").write_text("hello")
+    cat = os.path.realpath("/bin/cat")
+    out = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC
+
+    def work() -> object:
+        actions = [
+            (os.POSIX_SPAWN_DUP2, 2, 9),
+            (os.POSIX_SPAWN_OPEN, 0, str(tmp_path / "in"), os.O_RDONLY, 0),
+            (os.POSIX_SPAWN_OPEN, 1, os.fsencode(tmp_path / "out"), out, 0o600),
+            (os.POSIX_SPAWN_CLOSE, 9),
+        ]
+        before = os.dup(0)
+        os.close(before)
+        pid = os.posix_spawn(cat, ["cat"], {}, file_actions=actions, setsigmask={1}, setsid=True)
+        os.waitpid(pid, 0)
+        return os.dup(0) - before  # none was left open
+
+    reading = [Rule("filesystem", "read", str(tmp_path))]  # type: ignore[arg-type] # words
+    making = [Rule("filesystem", "create", str(tmp_path))]  # type: ignore[arg-type] # words
+    rules = _execute(cat) + reading
+    assert str(guarded(rules, work)).startswith("sandbox_filesystem_denied:")
+    assert guarded(rules + making, work) == 0
+    assert (tmp_path / "out").read_text() == "hello"
 
 
 def test_a_script_needs_its_interpreter_too(tmp_path: Path) -> None:
