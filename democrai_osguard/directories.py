@@ -7,6 +7,10 @@ creates a folder.
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 _APPLICATION = "democrai"
 _XDG = {
@@ -16,24 +20,41 @@ _XDG = {
 }
 
 
+# Who changes one of these chooses where the folders are.
+VARIABLES = (
+    *(f"DEMOCRAI_{name.upper()}_DIR" for name in ("cache", "data", "log", "state", "temp")),
+    *(variable for variable, _ in _XDG.values()),
+    "HOME",
+    "TMPDIR",
+)
+
+
 def data_dir() -> str:
     """Return the folder of the application's lasting data."""
-    return _own_or_xdg("data")
+    return _own_or_xdg("data", os.environ)
 
 
 def cache_dir() -> str:
     """Return the folder of what can be made again."""
-    return _own_or_xdg("cache")
+    return _own_or_xdg("cache", os.environ)
 
 
 def state_dir() -> str:
     """Return the folder of the store, its key, the audit log and the sockets."""
-    return _own_or_xdg("state")
+    return _own_or_xdg("state", os.environ)
 
 
 def temp_dir() -> str:
     """Return the folder of what need not outlive a run."""
-    return os.environ.get("DEMOCRAI_TEMP_DIR") or os.environ.get("TMPDIR") or "/tmp"  # noqa: S108 - POSIX's own default
+    return _temp_dir(os.environ)
+
+
+def own_folders(variables: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the folders of data, cache, state, logs and temporary files, by these variables."""
+    # Nothing is called here that others could replace: a guard asks.
+    data, cache, state = (_own_or_xdg(name, variables) for name in _XDG)
+    log = variables.get("DEMOCRAI_LOG_DIR") or f"{state}/log"
+    return data, cache, state, log, _temp_dir(variables)
 
 
 # Only the store, its key, the audit log and the sockets, which lie in the state folder.
@@ -51,10 +72,14 @@ def own_places() -> tuple[str, ...]:
 TOKENS = {"{data_dir}": data_dir, "{cache_dir}": cache_dir, "{temp_dir}": temp_dir}
 
 
-def _own_or_xdg(name: str) -> str:
+def _own_or_xdg(name: str, variables: Mapping[str, str]) -> str:
     variable, below_home = _XDG[name]
-    own = os.environ.get(f"DEMOCRAI_{name.upper()}_DIR")
+    own = variables.get(f"DEMOCRAI_{name.upper()}_DIR")
     if own:
         return own
-    root = os.environ.get(variable) or os.path.join(os.path.expanduser("~"), below_home)
-    return os.path.join(root, _APPLICATION)
+    home = variables.get("HOME") or os.path.expanduser("~")
+    return f"{variables.get(variable) or f'{home}/{below_home}'}/{_APPLICATION}"
+
+
+def _temp_dir(variables: Mapping[str, str]) -> str:
+    return variables.get("DEMOCRAI_TEMP_DIR") or variables.get("TMPDIR") or "/tmp"  # noqa: S108 - POSIX's own default

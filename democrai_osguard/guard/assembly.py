@@ -16,17 +16,27 @@ from _thread import get_ident
 from typing import TYPE_CHECKING, Any
 
 from democrai_osguard.directories import own_places
-from democrai_osguard.guard import access_variable, patching, replacing, runtime_paths, wrappers
+from democrai_osguard.guard import (
+    access_variable,
+    contexts,
+    patching,
+    replacing,
+    runtime_paths,
+    wrappers,
+)
 from democrai_osguard.guard.outcome import Callers, as_error
 from democrai_osguard.guard.vault import Vault, door
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
     from types import ModuleType
 
 _SEALED = "democrai_osguard.guard.sealed"
 _MODULES = (
     "core",
+    "origins",
+    "callers",
+    "own_folders",
     "activation",
     "hook",
     "environment",
@@ -82,6 +92,7 @@ _DOORS = {
     "create_module": ("imports", "create"),
     "set_signal": ("threads", "set_signal"),
     "start_thread": ("threads", "start"),
+    "describe": ("activation", "describe"),
     "enter": ("activation", "enter"),
     "leave": ("activation", "leave"),
     "bypass": ("activation", "bypass"),
@@ -100,6 +111,18 @@ _DOORS = {
     "is_protected": ("answers", "is_protected"),
     "protect": ("activation", "protect"),
 }
+# What an installed file contains that opens guards of its own accord.
+_GUARD_NAMES = (
+    b"democrai_osguard",
+    b"process_guard_context",
+    b"network_policy_context",
+    *(
+        f"{surface}_context".encode()
+        for surface in (
+            "module", "task", "engine", "extractor", "mcp", "tool", "agent", "pipeline", "media",
+        )
+    ),
+)  # fmt: skip
 # These are called most often, and keep their own exceptions in order.
 _IN_ORDER = frozenset(
     {
@@ -119,7 +142,7 @@ _IN_ORDER = frozenset(
 )
 
 
-def assemble(doors: dict[str, Any]) -> None:
+def assemble(doors: dict[str, Any], undescribed: Iterable[Any]) -> None:
     """Install everything and fill in the doors; called once per process."""
     import encodings.idna  # noqa: PLC0415, F401 - sockets load it, perhaps where nothing is readable
 
@@ -135,7 +158,9 @@ def assemble(doors: dict[str, Any]) -> None:
     _configure(sealed, vault)
     _wrap(sealed, proxy)
     sealed["integrity"].take(_deciding(vault))
-    sealed["integrity"].watch_over(_own_modules())
+    sealed["integrity"].watch_over()
+    for guard in filter(None, (each() for each in undescribed)):
+        guard.hand_over(ready["describe"])
     doors.update(proxy)
     sealed["integrity"].watch_mapping(doors)
     sys.addaudithook(_hook(sealed, ready["token"], ready["watching"]))
@@ -148,14 +173,6 @@ def _door(sealed: dict[str, ModuleType], module: str, function: str) -> Any:
     return door(sealed["core"].shielded(inner, sealed["answers"].noted))
 
 
-def _own_modules() -> list[ModuleType]:
-    """Return the public modules of the guard, which are put right when a guard is left."""
-    package = __name__.rpartition(".")[0]
-    found = [sys.modules[package]]
-    found += [module for name, module in sys.modules.items() if name.startswith(f"{package}.")]
-    return [module for module in found if not module.__name__.startswith(_SEALED)]
-
-
 def _deciding(vault: Vault) -> list[ModuleType]:
     """Return the private modules that define classes, all but the sealed part itself."""
     return [module for name, module in vault.modules.items() if not name.startswith(_SEALED)]
@@ -163,16 +180,15 @@ def _deciding(vault: Vault) -> list[ModuleType]:
 
 def _configure(sealed: dict[str, ModuleType], vault: Vault) -> None:
     core, activation = sealed["core"], sealed["activation"]
-    roots = tuple(f"{path}/" for path in runtime_paths.library_roots())
-    real = tuple(f"{os.path.realpath(path)}/" for path in runtime_paths.library_roots())
-    core.TRUSTED_ROOTS[0] = (*roots, *real, "<frozen ")
+    core.TRUSTED_ROOTS[0] = (*_both(runtime_paths.library_roots()), "<frozen ")
     core.HERE.append(core.here.__code__)
     core.UNGUARDED.append(core.unguarded.__code__)
     own = f"{os.path.dirname(os.path.dirname(os.path.abspath(__file__)))}/"
-    activation.RUNTIME_FILES[0] = (own,)
+    _configure_origins(sealed, own)
     activation.VARIABLES.append(access_variable.child_environment)
-    activation.SKIP.extend(_skipped())
     activation.GENERATOR_ENTER.extend(_generator_enters())
+    activation.DOOR.append(door)
+    activation.PARTIAL.append(functools.partial)
     loaded = sealed["imports"]
     loaded.CREATED.update(name for name in loaded.ONCE if name in sys.modules)
     for verb in ("create_builtin", "create_dynamic"):
@@ -183,9 +199,29 @@ def _configure(sealed: dict[str, ModuleType], vault: Vault) -> None:
     _configure_tasks(sealed["tasks"])
     for module in vault.modules.values():
         vars(module)[sealed["hook"].SEALED] = True
-    sealed["hook"].GENUINE.append(_is_genuine)
     Callers.roots = (*core.TRUSTED_ROOTS[0], own)
     Callers.through = _passing_modules()
+
+
+def _configure_origins(sealed: dict[str, ModuleType], own: str) -> None:
+    """Say whose code is whose, and what is opened to everybody, as it is before any guard."""
+    origins, folders, callers = (sealed[name] for name in ("origins", "own_folders", "callers"))
+    origins.RUNTIME_FILES[0] = (own,)
+    origins.STANDARD_LIBRARY[0] = (*_both(runtime_paths.standard_library()), "<frozen ")
+    origins.PACKAGES[0] = _both(runtime_paths.package_folders())
+    origins.NAMES[0] = _GUARD_NAMES
+    folders.SYSTEM.update(runtime_paths.system_rules())
+    folders.HOME.append(os.path.expanduser("~"))
+    callers.SKIP.extend(_skipped())
+    classes = (contexts.process_guard_context, contexts.process_guard_bypass_context)
+    methods = (getattr(each, name) for each in classes for name in ("__enter__", "__exit__"))
+    callers.METHODS.extend(method.__code__ for method in methods)
+
+
+def _both(folders: Iterable[str]) -> tuple[str, ...]:
+    """Return folders as they are written and as they are, each with the slash that ends it."""
+    every = (place for path in folders for place in (path, os.path.realpath(path)))
+    return tuple(dict.fromkeys(f"{place}/" for place in every))
 
 
 def _configure_tasks(tasks: ModuleType) -> None:
@@ -200,15 +236,6 @@ def _configure_tasks(tasks: ModuleType) -> None:
     ))  # fmt: skip
     tasks.PYTHON.append(sys.executable)
     tasks.ENVIRONMENT.append(dict(os.environb))
-
-
-def _is_genuine(code: types.CodeType) -> bool:
-    """Tell whether code is what the file that it names contains."""
-    try:
-        with open(code.co_filename, "rb") as file:
-            return code == compile(file.read(), code.co_filename, "exec", dont_inherit=True)
-    except (OSError, ValueError, SyntaxError):
-        return False
 
 
 def _skipped() -> list[Any]:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import SimpleNamespace
+from operator import index
 from typing import TYPE_CHECKING, Any, TypeVar
+from weakref import ref
 
 from democrai_osguard.access import OPERATIONS, Operation, ResourceType, Rule, Subject
 from democrai_osguard.errors import ContractError, shown
 from democrai_osguard.guard import access_variable
-from democrai_osguard.guard.installation import answer_by_default, doors, install
+from democrai_osguard.guard.installation import answer_by_default, doors, install, undescribed
 from democrai_osguard.guard.outcome import as_error
 from democrai_osguard.targets import normalize_target
 
@@ -61,7 +61,7 @@ class GuardInfo:
 class process_guard_context:  # noqa: N801 - the contract's name
     """Guard what the `with` block runs: files, network, imports, processes, environment."""
 
-    __slots__ = ("_handle", "_spec")
+    __slots__ = ("__weakref__", "_fields", "_handle")
 
     def __init__(  # noqa: PLR0913, PLR0917 - the contract names them
         self,
@@ -78,26 +78,47 @@ class process_guard_context:  # noqa: N801 - the contract's name
         session_key: str | None = None,
         task_id: Id | None = None,
     ) -> None:
+        (lambda: None).__code__  # noqa: B018 - names are put right; see `sealed.hook`
         who = _subject(subject, subject_kind)
         _check_identity(user_id, organization_id, task_id, session_key)
         rules = (*rules_of(access), *_paths(allowed_paths), *_targets(allowed_targets))
-        self._spec = _spec(
+        self._describe(
             who,
-            rules,
-            tuple(_several("allowed_imports", allowed_imports)),
+            _declared(who, rules),
+            tuple(map(str, _several("allowed_imports", allowed_imports))),
             (user_id, organization_id, session_key, task_id),
-            subprocess=bool(allow_subprocess),
-            runtime=bool(include_runtime_paths),
+            (bool(allow_subprocess), bool(include_runtime_paths), False),
         )
+
+    def _describe(  # noqa: PLR0913, PLR0917 - a guard is described by as many
+        self,
+        who: Subject,
+        rules: Iterable[Rule] | None,
+        imports: tuple[str, ...],
+        identity: tuple[Id | None, ...],
+        allows: tuple[bool, bool, bool],
+        before: tuple[str, ...] = (),
+    ) -> None:
+        plain = None if rules is None else tuple(map(_plain_rule, rules))
+        ids = tuple(map(_plain_id, identity))
         self._handle: Any = None
+        self._fields: Any = str(who.type), str(who.name), plain, imports, ids, allows, before
+        if doors:
+            self.hand_over(doors["describe"])
+        else:  # there is no guarded code yet, and making a guard installs nothing
+            undescribed.append(ref(self))
+
+    def hand_over(self, describe: Any) -> None:
+        """Put the description where nobody can change it."""
+        answer = describe(self, *self._fields)
+        if isinstance(answer, BaseException):
+            raise as_error(answer) from None
 
     def __enter__(self) -> GuardInfo | None:
         install()
         if doors["carried"]() is None:
             answer_by_default()
-            if self._spec.include:
-                self._spec.runtime = _runtime()
-        self._handle = doors["enter"](self._spec, sys._getframe(1))  # noqa: SLF001 - there is no public name for it
+        self._handle = doors["enter"](self)
         if isinstance(self._handle, BaseException):
             raise as_error(self._handle) from None
         return current_guard()
@@ -108,7 +129,7 @@ class process_guard_context:  # noqa: N801 - the contract's name
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        answer = doors["leave"](self._handle, sys._getframe(1))  # noqa: SLF001 - there is no public name for it
+        answer = doors["leave"](self._handle)
         if isinstance(answer, BaseException):
             raise as_error(answer) from None
 
@@ -119,7 +140,7 @@ class process_guard_bypass_context:  # noqa: N801 - the contract's name
     __slots__ = ("_handle",)
 
     def __enter__(self) -> None:
-        self._handle = doors["bypass"](sys._getframe(1)) if doors else None  # noqa: SLF001 - there is no public name for it
+        self._handle = doors["bypass"]() if doors else None
         if isinstance(self._handle, BaseException):
             raise as_error(self._handle) from None
 
@@ -130,7 +151,7 @@ class process_guard_bypass_context:  # noqa: N801 - the contract's name
         traceback: TracebackType | None,
     ) -> None:
         if self._handle is not None:
-            answer = doors["leave"](self._handle, sys._getframe(1))  # noqa: SLF001 - there is no public name for it
+            answer = doors["leave"](self._handle)
             if isinstance(answer, BaseException):
                 raise as_error(answer) from None
 
@@ -151,17 +172,16 @@ class network_policy_context(process_guard_context):  # noqa: N801 - the contrac
         session_key: str | None = None,
         task_id: Id | None = None,
     ) -> None:
-        super().__init__(
-            subject,
-            subject_kind,
-            access=access,
-            allowed_targets=allowed_targets,
-            user_id=user_id,
-            organization_id=organization_id,
-            session_key=session_key,
-            task_id=task_id,
+        (lambda: None).__code__  # noqa: B018 - as above
+        who = _subject(subject, subject_kind)
+        _check_identity(user_id, organization_id, task_id, session_key)
+        self._describe(
+            who,
+            _declared(who, (*rules_of(access), *_targets(allowed_targets))),
+            (),
+            (user_id, organization_id, session_key, task_id),
+            (False, True, True),
         )
-        self._spec.only_network = True
 
 
 def process_guard_from_env() -> process_guard_context:
@@ -185,8 +205,11 @@ def process_guard_from_env() -> process_guard_context:
     )
     path = env.get(access_variable.CHAIN)
     if path is not None:
-        outer = access_variable.parse_chain(path, Subject.parse(f"{kind}:{name}"))
-        guard._spec.before = tuple(map(str, outer))  # noqa: SLF001 - this module's own class
+        who = Subject.parse(f"{kind}:{name}")
+        before = tuple(map(str, access_variable.parse_chain(path, who)))
+        identity = user, organization, session, None
+        declared = _declared(who, tuple(rules_of(rules)))
+        guard._describe(who, declared, (), identity, (False, True, False), before)  # noqa: SLF001 - this module's own class
     return guard
 
 
@@ -211,35 +234,17 @@ def current_guard() -> GuardInfo | None:
     )
 
 
-def _spec(  # noqa: PLR0913 - a guard is described by as many
-    who: Subject,
-    rules: tuple[Rule, ...],
-    imports: tuple[str, ...],
-    identity: tuple[Id | None, ...],
-    *,
-    subprocess: bool,
-    runtime: bool,
-) -> SimpleNamespace:
-    plain = tuple((str(r.resource_type), str(r.operation), r.target) for r in rules)
-    return SimpleNamespace(
-        subject=who.name,
-        kind=str(who.type),
-        # An asset that declares nothing leaves the outer policy as it is.
-        rules=None if not plain and who.type in _ASSETS else plain,
-        imports=imports,
-        subprocess=subprocess,
-        include=runtime,
-        runtime={},
-        identity=identity,
-        only_network=False,
-        before=(),
-    )
+def _declared(who: Subject, rules: tuple[Rule, ...]) -> tuple[Rule, ...] | None:
+    """Return what a subject declares; an asset that declares nothing leaves the outer policy."""
+    return None if not rules and who.type in _ASSETS else rules
 
 
-def _runtime() -> dict[str, frozenset[str]]:
-    from democrai_osguard.guard.runtime_paths import runtime_rules  # noqa: PLC0415 - the nested guards, and those without, never need it
+def _plain_rule(rule: Rule) -> _Plain:
+    return str(rule.resource_type), str(rule.operation), str(rule.target)
 
-    return runtime_rules()
+
+def _plain_id(value: Id | None) -> Id | None:
+    return str(value) if isinstance(value, str) else None if value is None else index(value)
 
 
 def rules_of(items: Iterable[Item] | None) -> list[Rule]:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from democrai_osguard.guard.asking import Approvals, Witness
 
 doors: dict[str, Any] = {}
+undescribed: list[Any] = []  # references to guards that were made before the guard was there
 # Public code that takes part in an answer about approvals.
 _ANSWERING = tuple(
     f"democrai_osguard.{name}"
@@ -39,7 +40,7 @@ def install() -> None:
         if not doors:
             from democrai_osguard.guard.assembly import assemble  # noqa: PLC0415 - importing installs nothing, and stays cheap
 
-            assemble(doors)
+            assemble(doors, undescribed)
 
 
 def protect(path: str | os.PathLike[str]) -> None:

@@ -32,6 +32,12 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 _THREAD_STARTS = ("start_new_thread", "start_joinable_thread")
+_ENVIRONMENTS: tuple[tuple[Any, tuple[str, ...]], ...] = (
+    (os, ("environ", "environb")),
+    (os.environ, ("_data", "encodekey", "decodekey", "encodevalue", "decodevalue")),
+    (os.environb, ("_data", "encodekey", "decodekey", "encodevalue", "decodevalue")),
+    (posix, ("environ",)),
+)
 _SPAWNERS = ("posix_spawn", "posix_spawnp", "execve", "system")
 
 
@@ -129,6 +135,8 @@ def wrap_environment(sealed: Mapping[str, ModuleType], doors: Mapping[str, Any])
     os.environ._data = data  # type: ignore[attr-defined]  # noqa: SLF001 - there is no public name for it
     os.environb._data = data  # type: ignore[attr-defined]  # noqa: SLF001 - there is no public name for it
     posix.environ = data  # type: ignore[assignment] # whoever loads `os` again takes it from there
+    for owner, names in _ENVIRONMENTS:
+        sealed["integrity"].watch_attributes(owner, *names)
 
 
 def wrap_modules(sealed: Mapping[str, ModuleType]) -> None:

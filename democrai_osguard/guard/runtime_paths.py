@@ -1,18 +1,16 @@
 """What every guarded program may touch without declaring it: Python itself and its own folders.
 
-The interpreter, packages and system files are for reading; the application's own folders for
-everything but execution. Each row says why it is here.
+The interpreter, packages and system files are for reading, as they are when the guard is
+installed: what guarded code does to `sys.path` opens nothing. Each row says why it is here. The
+application's own folders are added in `sealed.own_folders`.
 """
 
 from __future__ import annotations
 
-import functools
 import os
 import sys
 import sysconfig
 from typing import TYPE_CHECKING
-
-from democrai_osguard.directories import cache_dir, data_dir, state_dir, temp_dir
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -58,39 +56,35 @@ SYSTEM_READ = (
     ("/sys/devices/system/cpu", "how many processors there are"),
 )
 SYSTEM_MODIFY = (("/dev/null", "nothing"), ("/dev/zero", "nothing"), ("/dev/full", "nothing"))
-_OWN = ("read", "create", "modify", "delete")
-_SCHEMES = ("stdlib", "platstdlib", "purelib", "platlib")
 
 
-def runtime_rules() -> dict[str, frozenset[str]]:
-    """Return the table as normal paths by operation."""
-    own = data_dir(), cache_dir(), state_dir(), log_dir(), temp_dir()
-    return _table(own, tuple(sys.path))
-
-
-@functools.lru_cache(maxsize=16)
-def _table(folders: tuple[str, ...], _path: tuple[str, ...]) -> dict[str, frozenset[str]]:
-    own = _real(folders)
+def system_rules() -> dict[str, frozenset[str]]:
+    """Return what is the same for every application as normal paths by operation."""
     reads = _real((*(path for path, _ in SYSTEM_READ), *library_roots(), _package()))
-    table = {operation: set(own) for operation in _OWN}
-    table["read"] |= reads | {path for path, _ in SYSTEM_READ}
-    table["modify"] |= {path for path, _ in SYSTEM_MODIFY}
-    return {operation: frozenset(paths) for operation, paths in table.items()}
+    return {
+        "read": frozenset(reads | {path for path, _ in SYSTEM_READ}),
+        "modify": frozenset(path for path, _ in SYSTEM_MODIFY),
+    }
 
 
 def library_roots() -> tuple[str, ...]:
     """Return the folders of the interpreter, the standard library and the installed packages."""
     prefixes = (sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix)
     below = [os.path.join(prefix, name) for prefix in prefixes for name in ("lib", "lib64", "bin")]
-    schemes = [sysconfig.get_path(name) for name in _SCHEMES]
-    packages = [path for path in sys.path if path.rstrip("/").endswith(("-packages", ".zip"))]
-    roots = dict.fromkeys((*below, *filter(None, schemes), *packages, f"{sys.prefix}/pyvenv.cfg"))
-    return tuple(roots)
+    roots = (*below, *standard_library(), *package_folders(), f"{sys.prefix}/pyvenv.cfg")
+    return tuple(dict.fromkeys(roots))
 
 
-def log_dir() -> str:
-    """Return the folder of the application's logs."""
-    return os.environ.get("DEMOCRAI_LOG_DIR") or os.path.join(state_dir(), "log")
+def standard_library() -> tuple[str, ...]:
+    """Return the folders of the standard library; those of packages may lie beneath."""
+    return tuple(filter(None, map(sysconfig.get_path, ("stdlib", "platstdlib"))))
+
+
+def package_folders() -> tuple[str, ...]:
+    """Return the folders and archives of installed packages."""
+    schemes = filter(None, map(sysconfig.get_path, ("purelib", "platlib")))
+    named = (path for path in sys.path if path.rstrip("/").endswith(("-packages", ".zip")))
+    return tuple(dict.fromkeys((*schemes, *named)))
 
 
 def _package() -> str:
@@ -98,4 +92,4 @@ def _package() -> str:
 
 
 def _real(paths: Iterable[str]) -> set[str]:
-    return {os.path.realpath(path) for path in paths} - {"/", os.path.realpath("~")}
+    return {os.path.realpath(path) for path in paths} - {"/"}

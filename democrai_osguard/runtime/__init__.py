@@ -32,3 +32,5 @@ __all__ = [
     "tool_context",
     "use_approvals",
 ]
+
+(lambda: None).__code__  # noqa: B018 - what was just loaded is watched over; see `guard.sealed.hook`

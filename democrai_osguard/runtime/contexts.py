@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypedDict, Unpack
 from democrai_osguard.access import Operation, ResourceType, Rule, Subject
 from democrai_osguard.errors import ManifestError
 from democrai_osguard.guard import current_guard, network_policy_context, process_guard_context
-from democrai_osguard.guard.contexts import rules_of
+from democrai_osguard.guard.contexts import _subject, rules_of
 from democrai_osguard.manifest import Manifest, load_manifest
 from democrai_osguard.policy.ruleset import RuleSet
 from democrai_osguard.runtime.package_index import package_index_rules
@@ -50,6 +50,7 @@ def module_context(
     name: Name, manifest: Source = None, *, folder: Folder = None, **identity: Unpack[Identity]
 ) -> process_guard_context:
     """Return the guard of a module's render, action or command. It may read its own folder."""
+    (lambda: None).__code__  # noqa: B018 - names are put right; see `guard.sealed.hook`
     declared = _manifest(manifest, "module", None, folder)
     return _declared(name, "module", declared, _own_folder(folder), identity)
 
@@ -58,6 +59,7 @@ def task_context(
     name: Name, manifest: Source = None, *, folder: Folder = None, **identity: Unpack[Identity]
 ) -> process_guard_context:
     """Return the guard of a module's task: the same declarations, with or without a session."""
+    (lambda: None).__code__  # noqa: B018 - names are put right; see `guard.sealed.hook`
     declared = _manifest(manifest, "module", None, folder)
     return _declared(name, "task", declared, _own_folder(folder), identity)
 
@@ -72,6 +74,7 @@ def engine_context(
     **identity: Unpack[Identity],
 ) -> process_guard_context:
     """Return the guard of an engine in one phase; `config` fills its `allowed_config_urls`."""
+    (lambda: None).__code__  # noqa: B018 - names are put right; see `guard.sealed.hook`
     declared = _manifest(manifest, "engine", phase, folder)
     configured = _config_rules(declared.allowed_config_urls, config or {})
     return _declared(name, "engine", declared, (*_own_folder(folder), *configured), identity)
@@ -86,12 +89,14 @@ def extractor_context(
     **identity: Unpack[Identity],
 ) -> process_guard_context:
     """Return the guard of an extractor in one phase."""
+    (lambda: None).__code__  # noqa: B018 - names are put right; see `guard.sealed.hook`
     declared = _manifest(manifest, "extractor", phase, folder)
     return _declared(name, "extractor", declared, _own_folder(folder), identity)
 
 
 def mcp_context(name: Name, endpoint: str, **identity: Unpack[Identity]) -> process_guard_context:
     """Return the guard of an MCP server: its endpoint, no paths, no processes, no inheritance."""
+    (lambda: None).__code__  # noqa: B018 - names are put right; see `guard.sealed.hook`
     return process_guard_context(
         name,
         "mcp",
@@ -130,6 +135,7 @@ def media_context(
 
     A URL by itself is fetched as `core:media`.
     """
+    (lambda: None).__code__  # noqa: B018 - names are put right; see `guard.sealed.hook`
     if url is None and isinstance(name, str) and "://" in name:
         name, url = _MEDIA, name
     target = normalize_target(ResourceType.NETWORK, url or "", operation=Operation.RECEIVE)
@@ -180,12 +186,16 @@ def _named(kind: str, phase: str | None) -> str:
 
 def _asset(name: Name, kind: str, access: Declared, identity: Identity) -> process_guard_context:
     """Return the guard of an asset; say where it declares what the subjects around do not have."""
+    (lambda: None).__code__  # noqa: B018 - names are put right; see `guard.sealed.hook`
     if isinstance(access, (str, os.PathLike, Mapping)):
         access = _loaded(access, kind)
     rules = rules_of(access.access if isinstance(access, Manifest) else access)
     guard = process_guard_context(name, kind, access=rules, **_known(identity))
     if isinstance(access, Manifest) and access.declared == ():
-        guard._spec.rules = ()  # noqa: SLF001 - it declares that it needs nothing, which is not silence
+        # It declares that it needs nothing, which is not silence.
+        user, organization = identity.get("user_id"), identity.get("organization_id")
+        asks = user, organization, identity.get("session_key"), identity.get("task_id")
+        guard._describe(_subject(name, kind), (), (), asks, (False, True, False))  # noqa: SLF001 - a guard's own part, made anew
     around = current_guard()
     if rules and around is not None:
         held = RuleSet(around.access)

@@ -23,6 +23,7 @@ def contact_mcp(name: str, endpoint: str, **identity: Unpack[Identity]) -> proce
     It may be if the subject around declares it, or if an operator approved `connect` for the
     server itself; otherwise a person is asked, and NetworkDenied is raised. Nothing is sent before.
     """
+    (lambda: None).__code__  # noqa: B018 - names are put right; see `guard.sealed.hook`
     target = normalize_target(ResourceType.NETWORK, endpoint, operation=Operation.CONNECT)
     install()
     if current_guard() is None or not _ask(target, register=False)[0]:

@@ -6,6 +6,7 @@ are forked from one that has everything loaded, so that a hundred techniques tak
 
 from __future__ import annotations
 
+import asyncio
 import importlib.util
 import json
 import os
@@ -15,6 +16,7 @@ import sys
 import tarfile
 import threading
 import zipfile
+from contextlib import nullcontext
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,11 +27,14 @@ from guard.corpus_files import FILE_TECHNIQUES
 from guard.corpus_other import OTHER_TECHNIQUES
 from guard.corpus_programs import PROGRAM_TECHNIQUES
 
+from democrai_osguard import runtime
 from democrai_osguard.access import Rule
 from democrai_osguard.guard import install, process_guard_context
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from contextlib import AbstractContextManager
+    from types import CodeType, ModuleType
 
     from guard.technique import Technique
 
@@ -38,6 +43,22 @@ if TYPE_CHECKING:
 TECHNIQUES = (*FILE_TECHNIQUES, *OTHER_TECHNIQUES, *PROGRAM_TECHNIQUES)
 _EXECUTED = 77  # the exit code of a program that replaced this one
 _SECONDS = 120
+
+
+_LIBRARY = """
+def call(function, *args, **kwargs):
+    return function(*args, **kwargs)
+def within(context, function):
+    with context:
+        return function()
+"""
+_FRAMEWORK = """
+from democrai_osguard.guard import process_guard_context
+kept = process_guard_context("engine", "engine", allowed_paths=["/"])
+def inside(folder, function):
+    with process_guard_context("engine", "engine", allowed_paths=[folder]):
+        return function()
+"""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -189,7 +210,8 @@ def _run(
 ) -> None:
     code = compile(technique.code, f"<{technique.name}>", "exec")
     space["HELD"] = os.open(space["SECRET"], os.O_RDONLY)
-    space["LATER"] = []
+    space["LATER"], space["AGAIN"] = [], []
+    space["LOOP"] = asyncio.new_event_loop() if "LOOP" in technique.code else None
     enter()
     if guarded:
         the_guard = process_guard_context(
@@ -197,11 +219,32 @@ def _run(
             allow_subprocess=technique.starts,
         )  # fmt: skip
         with the_guard:
-            exec(code, space)  # noqa: S102 - that is the experiment
+            _execute(code, space)
     else:
-        exec(code, space)  # noqa: S102 - that is the experiment
+        _execute(code, space)
     for function in space["LATER"]:
         space["won"](function(space["SECRET"]))
+    for function in space["AGAIN"]:
+        _again(function, the_guard if guarded else nullcontext(), space)
+
+
+def _execute(code: CodeType, space: dict[str, Any]) -> None:
+    exec(code, space)  # noqa: S102 - that is the experiment
+    if space["LOOP"] is not None:  # the host's, which runs what was left in it
+        space["LOOP"].run_until_complete(asyncio.sleep(0.01))
+
+
+def _again(
+    function: Callable[[str], object],
+    the_guard: AbstractContextManager[object],
+    space: dict[str, Any],
+) -> None:
+    """Call what a technique left behind inside of guards that the host opens after its own."""
+    folder = runtime.module_context("lab", folder=space["IN"])
+    attempt, won = space["attempt"], space["won"]
+    for guard in (the_guard, nullcontext() if space["FREE"] else folder):
+        with guard:
+            attempt(lambda: won(function(space["SECRET"])))
 
 
 def _rules(technique: Technique, space: dict[str, Any]) -> list[Rule]:
@@ -225,9 +268,21 @@ def prepare(folder: Path) -> dict[str, Any]:
     port = serve()
     import ctypes  # noqa: PLC0415 - loaded before, as it is in most applications
 
+    packages = _packages(folder)
     address = ctypes.cast(ctypes.CDLL(None).getpid, ctypes.c_void_p).value
     install()
-    return {"PORT": port, "HOSTNAME": resolvable(), "GETPID": address}
+    return {"PORT": port, "HOSTNAME": resolvable(), "GETPID": address, **packages}
+
+
+def _packages(folder: Path) -> dict[str, ModuleType]:
+    """Install a library that calls what it is handed, and a framework that opens guards itself."""
+    place = folder / "lab-packages"
+    place.mkdir()
+    for name, text in (("handed_on", _LIBRARY), ("lab_framework", _FRAMEWORK)):
+        (place / f"{name}.py").write_text(text)
+    sys.path.insert(0, str(place))
+    names = {"PACKAGE": "handed_on", "FRAMEWORK": "lab_framework"}
+    return {name: importlib.import_module(module) for name, module in names.items()}
 
 
 def main(folder: Path, wanted: list[str]) -> None:

@@ -25,9 +25,11 @@ class Technique:
     READABLE (a folder that may only be read, with a file `text` in it),
     PORT (a server on this machine), GETPID (where that function is), HELD (a descriptor of
     SECRET, opened before), FREE (whether this is the control), LATER (functions of a path, called
-    once the guard is left), won(value), attempt(function). Where it `starts` programs, its guard
-    allows processes, the dependencies `true` and `cat`, and what is in BIN, a folder that it may
-    change; OUT/bin/true is another program, which ends with 1.
+    once the guard is left), AGAIN (likewise, inside of guards that the host opens then), LOOP (an
+    event loop of the host's), PACKAGE (an installed library that calls what it is handed),
+    FRAMEWORK (one that opens guards), won(value), attempt(function). Where it
+    `starts` programs, its guard allows processes, the dependencies `true` and `cat`, and what is in
+    BIN, a folder that it may change; OUT/bin/true is another program, which ends with 1.
     """
 
     name: str

@@ -7,6 +7,7 @@ since rules merge: it would widen its own.
 from __future__ import annotations
 
 from _thread import LockType, get_ident
+from _weakref import ref
 from types import CodeType, FrameType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -19,31 +20,86 @@ from democrai_osguard.guard.sealed.answers import (
     refusal,
     without_denied,
 )
+from democrai_osguard.guard.sealed.callers import is_guarded_code, makers, opener, past_helpers
 from democrai_osguard.guard.sealed.core import STATES, VAR, State, current, text_of, unguarded
 from democrai_osguard.guard.sealed.imports import NEVER, SENSITIVE, opened
-from democrai_osguard.guard.sealed.integrity import repair, restore_answers, watch_answers
+from democrai_osguard.guard.sealed.integrity import (
+    repair,
+    restore_answers,
+    watch_answers,
+    watch_over,
+)
+from democrai_osguard.guard.sealed.origins import RUNTIME, origin
+from democrai_osguard.guard.sealed.own_folders import runtime_table
 from democrai_osguard.guard.sealed.policies import policy_of, with_runtime
 
 if TYPE_CHECKING:
     from contextvars import Token
 
-SKIP: list[CodeType] = []  # frames that open and close on behalf of whoever called them
 GENERATOR_ENTER: list[CodeType] = []
-RUNTIME_FILES: list[tuple[str, ...]] = [()]
+DOOR: list[Any] = []  # what makes a door, and ties arguments to a function
+PARTIAL: list[Any] = []
 VARIABLES: list[Any] = []  # the public function that dumps a child's environment
+_DESCRIPTIONS: dict[int, tuple[Any, Any]] = {}  # guards by identity: a reference, what they allow
+_UNKNOWN = None, None
 _OPEN: dict[LockType, SimpleNamespace] = {}
 _closed: list[LockType] = []
+_PLAIN = frozenset({str, int, bool})
+_ENTERING = "process_guard_context"
+_BYPASSING = "process_guard_bypass_context"
 _FILE_OPERATIONS = ("read", "create", "modify", "delete", "execute")
 
 
-def enter(spec: SimpleNamespace, frame: FrameType) -> object:
-    """Open a guard for the code that this frame will run; return what closes it."""
-    around = current()
-    caller = _opener(frame)
-    if around is not None and _is_guarded_code(caller):
-        return refusal(around, "sandbox_guard_denied", None, "process_guard_context")
+def describe(owner: object, *fields: Any) -> Warning | None:
+    """Remember what the guard that is this object allows, as plain values."""
+    if not is_plain(fields):
+        raise TypeError("a guard is described by plain values")
+    kind, subject, rules, imports, identity, (subprocess, include, only_network), before = fields
+    around, frame = current(), opener()
+    # Whoever makes a guard says what it allows, whoever enters it later.
+    if around is not None and is_guarded_code(frame):
+        return refusal(around, "sandbox_guard_denied", None, _ENTERING)
+    spec = SimpleNamespace(
+        kind=kind,
+        subject=subject,
+        rules=rules,
+        imports=imports,
+        identity=identity,
+        subprocess=subprocess,
+        include=include,
+        only_network=only_network,
+        before=before,
+        makers=makers(frame),
+    )
+    gone = DOOR[0](PARTIAL[0](_forget_description, id(owner)))
+    _DESCRIPTIONS[id(owner)] = ref(owner, gone), spec
+    return None
+
+
+def _forget_description(key: int, owner: ref[object]) -> None:
+    """Drop what belongs to an object that is gone; called by the interpreter, or by anybody."""
+    known = _DESCRIPTIONS.get(key)
+    if known is not None and known[0] is owner and owner() is None:
+        del _DESCRIPTIONS[key]
+
+
+def is_plain(value: Any) -> bool:
+    """Tell whether nothing in a value has methods of its own, or changes."""
+    if type(value) is tuple:
+        return all(map(is_plain, value))
+    return value is None or type(value) in _PLAIN
+
+
+def enter(owner: object) -> object:
+    """Open the guard that is this object; return what closes it."""
+    around, caller = current(), opener()
+    reference, spec = _DESCRIPTIONS.get(id(owner), _UNKNOWN)
+    if reference is None or reference() is not owner:
+        return refusal(around or core.CLOSED, "sandbox_guard_denied", None, _ENTERING)
     if around is None:
-        core.trust_nameless(caller)
+        watch_over()
+    if around is not None and is_guarded_code(caller, spec.makers):
+        return refusal(around, "sandbox_guard_denied", None, _ENTERING)
     core.sweep(_closed)
     state = new_state(spec, around)
     if state is None:
@@ -57,7 +113,10 @@ def new_state(spec: SimpleNamespace, around: State | None) -> State | None:
     if policy is None:
         return None
     outer = None if policy.fresh else around
-    runtime = spec.runtime if outer is None else outer.runtime
+    if outer is not None:
+        runtime = outer.runtime
+    else:
+        runtime = runtime_table() if around is None and spec.include else {}
     state = SimpleNamespace(
         token=core.new_token(),
         bypass=False,
@@ -139,12 +198,12 @@ def _open(state: State, caller: FrameType | None) -> LockType:
     return handle
 
 
-def leave(handle: Any, frame: FrameType) -> Warning | None:
+def leave(handle: Any) -> Warning | None:
     """Close a guard; only the code that opened it may."""
-    record = _OPEN.get(handle)
+    record = _OPEN.get(handle) if type(handle) is LockType else None
     if record is None:
         return None
-    caller = _opener(frame)
+    caller = opener()
     if caller is not record.caller and not _may_close(record, caller):
         return refusal(record.state, "sandbox_guard_denied", None, "leaving a guard from inside")
     del _OPEN[handle]
@@ -171,13 +230,7 @@ def _may_close(record: SimpleNamespace, caller: FrameType | None) -> bool:
         if frame is record.caller:
             return False
         frame = frame.f_back
-    return record.thread == get_ident() and not _is_guarded_code(caller)
-
-
-def _opener(frame: FrameType | None) -> FrameType | None:
-    while frame is not None and any(frame.f_code is code for code in SKIP):
-        frame = frame.f_back
-    return frame
+    return record.thread == get_ident() and not is_guarded_code(caller)
 
 
 def _runner(frame: FrameType | None) -> FrameType | None:
@@ -185,26 +238,19 @@ def _runner(frame: FrameType | None) -> FrameType | None:
     while frame is not None and frame.f_back is not None:
         if not any(frame.f_back.f_code is code for code in GENERATOR_ENTER):
             return frame
-        frame = _opener(frame.f_back.f_back)
+        frame = past_helpers(frame.f_back.f_back)
     return frame
 
 
-def _is_guarded_code(frame: FrameType | None) -> bool:
-    while frame is not None and frame.f_code.co_filename.startswith(RUNTIME_FILES[0]):
-        frame = frame.f_back
-    if frame is None or id(frame.f_code) in core.HOST:
-        return False
-    return frame.f_code.co_filename in core.MARKED
-
-
-def bypass(frame: FrameType) -> object:
+def bypass() -> object:
     """Let the runtime's own code act without a guard; refuse everybody else's."""
     around = current()
     if around is None:
         return None
-    caller = _opener(frame)
-    if caller is None or not caller.f_code.co_filename.startswith(RUNTIME_FILES[0]):
-        return refusal(around, "sandbox_guard_denied", None, "process_guard_bypass_context")
+    caller = opener()
+    # Code of the runtime that calls what it is handed does not name what it opens.
+    if caller is None or not (origin(caller.f_code) == RUNTIME and _names_bypass(caller)):
+        return refusal(around, "sandbox_guard_denied", None, _BYPASSING)
     if NOTE:  # what cannot be written down is not opened
         place = f"{caller.f_code.co_filename}:{caller.f_lineno}"
         unguarded(around, NOTE[1], info_of(around), place)
@@ -212,6 +258,10 @@ def bypass(frame: FrameType) -> object:
     state.bypass, state.token = True, core.new_token()
     state.opener, state.around = _runner(caller), around
     return _open(state, caller)
+
+
+def _names_bypass(frame: FrameType) -> bool:
+    return _BYPASSING in frame.f_code.co_names
 
 
 def carried() -> LockType | None:

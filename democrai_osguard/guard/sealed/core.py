@@ -8,6 +8,7 @@ code that was loaded under a guard, brings its state along.
 from __future__ import annotations
 
 from _thread import LockType, allocate_lock, get_ident
+from _weakref import getweakrefcount
 from contextvars import Context, ContextVar, copy_context
 from gc import disable as stop_collecting
 from gc import enable as start_collecting
@@ -28,8 +29,9 @@ STATES: dict[LockType, State] = {}
 OWNERS: dict[FrameType, LockType] = {}  # frames that run guarded work, while they do
 BUSY_THREADS: dict[int, int] = {}  # how many of those frames each thread has
 LOOP_THREADS: set[int] = set()  # threads whose event loop has run guarded work
-MARKED: dict[str, LockType] = {}  # files whose code was loaded under a guard
-HOST: dict[int, CodeType] = {}  # code of the host that comes from no file, by identity
+# Code that was loaded under a guard, by identity: its name is only what it says of itself.
+MARKED: dict[int, tuple[CodeType, LockType]] = {}
+LOADED: list[CodeType] = []  # and what was loaded under one by the name of a library
 WATCH: list[bool] = []  # filled while any of the three above has something to look for
 EXPECTED: dict[int, bool] = {}  # threads in which `here` is about to look
 # Paths that were judged a moment ago, by token, each with the count of changes at which it was:
@@ -45,7 +47,8 @@ TRUSTED_ROOTS: list[tuple[str, ...]] = [()]
 
 get = VAR.get
 _SPARE_REFERENCES = 3  # the table, the loop variable and the call that counts
-_MARKED_DEPTH = 16  # frames that are asked which file they come from
+_ROOM = 16_384  # marks, before those of code that is gone are dropped
+_room = [_ROOM]
 
 
 def text_of(value: Any) -> str | None:
@@ -149,10 +152,13 @@ def _owner_on_stack() -> State | None:
     while frame is not None:
         token = OWNERS.get(frame)
         if token is not None:
-            state = state_of(token)
-            return None if state.bypass else state
+            found = state_of(token)
+            return None if found.bypass else found
         if HANDLE_RUN and frame.f_code is HANDLE_RUN[0]:
-            return _of_handle(frame)
+            state = _of_handle(frame)
+            # One without a guard may be a forgery, which is called by what it hides.
+            if state is not None:
+                return state
         frame = frame.f_back
     return None
 
@@ -165,44 +171,48 @@ def _of_handle(frame: FrameType) -> State | None:
 
 
 def marked_on_stack() -> State | None:
-    """Return the state under which code among the nearest frames was loaded."""
+    """Return the state under which code on the stack was loaded, of the nearest frame that was."""
     frame = here()
-    for _ in range(_MARKED_DEPTH):
-        if frame is None or not MARKED or frame.f_code is UNGUARDED[0]:
+    while frame is not None and MARKED:
+        code = frame.f_code
+        if code is UNGUARDED[0]:
             return None  # what is beneath our own call asked for it, and does not do it
-        token = MARKED.get(frame.f_code.co_filename)
-        if token is not None and id(frame.f_code) not in HOST:
-            return timely(state_of(token))
+        found = MARKED.get(id(code))
+        if found is not None:
+            return timely(state_of(found[1]))
         frame = frame.f_back
     return None
 
 
-def trust_nameless(frame: FrameType | None) -> None:
-    """Note the host's code that comes from no file, where a guard is opened by such code.
-
-    `python -c` calls it by the name that guarded code gets from `exec`, and so by one that can be
-    marked: only the very code that was there before belongs to the host.
-    """
-    if frame is not None and frame.f_code.co_filename.startswith("<"):
-        while frame is not None:
-            if frame.f_code.co_filename.startswith("<"):
-                _trust(frame.f_code)
-            frame = frame.f_back
-
-
-def _trust(code: CodeType) -> None:
-    if id(code) not in HOST:
-        HOST[id(code)] = code  # which keeps it, and its identity with it
-        for each in code.co_consts:
-            if type(each) is CodeType:
-                _trust(each)
+def mark(code: CodeType, state: State) -> None:
+    """Remember that this code, and what is made of it, belongs to the subject of this state."""
+    if (text_of(code.co_filename) or "").startswith(TRUSTED_ROOTS[0]):
+        LOADED.append(code)
+        return
+    if len(MARKED) > _room[0]:
+        _forget_marks()
+    for each in parts_of(code):
+        MARKED.setdefault(id(each), (each, state.token))
+    watch()
 
 
-def mark(filename: str, state: State) -> None:
-    """Remember that code of this file belongs to the subject of this state."""
-    if not filename.startswith(TRUSTED_ROOTS[0]) and filename not in MARKED:
-        MARKED[filename] = state.token
-        watch()
+def parts_of(code: CodeType) -> list[CodeType]:
+    """Return code with all the code inside of it."""
+    waiting, found = [code], {}
+    while waiting:
+        each = waiting.pop()
+        if id(each) not in found:
+            found[id(each)] = each
+            waiting += [inner for inner in each.co_consts if type(inner) is CodeType]
+    return list(found.values())
+
+
+def _forget_marks() -> None:
+    """Forget code that nobody can run any more: it is only here, and nothing leads to it."""
+    for key, (code, _) in list(MARKED.items()):
+        if getrefcount(code) <= _SPARE_REFERENCES and not getweakrefcount(code):
+            del MARKED[key]
+    _room[0] = max(_ROOM, 2 * len(MARKED))
 
 
 def own(frame: FrameType, token: LockType) -> None:

@@ -19,13 +19,15 @@ LOADERS = frozenset(
         "OPENSSL_MODULES",
     }
 )
+# These say where the application's own folders are, which every guard opens.
+FOLDERS = frozenset({"HOME", "TMPDIR", "XDG_CACHE_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME"})
 LIVE: list[dict[bytes, bytes]] = [{}]  # the dict inside os.environ, from installation on
 
 
 def about_variable(state: State, name: object) -> Warning | None:
     """Return the refusal of a change to a variable of the runtime, or of native libraries."""
     text = text_of(name)
-    if text is None or text.startswith(OWNED) or text in LOADERS:
+    if text is None or text.startswith(OWNED) or text in LOADERS or text in FOLDERS:
         return refusal(state, "sandbox_env_denied", None, text or "an odd name")
     return None
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from _socket import socket as raw_socket
 from _thread import LockType, get_ident
 from collections.abc import Callable
-from types import CodeType
+from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any
 
 from democrai_osguard.guard.sealed import (
@@ -19,7 +19,6 @@ from democrai_osguard.guard.sealed import (
     network,
     processes,
 )
-from democrai_osguard.guard.sealed.activation import RUNTIME_FILES
 from democrai_osguard.guard.sealed.answers import noted, refusal
 from democrai_osguard.guard.sealed.core import (
     ANSWERED,
@@ -32,9 +31,10 @@ from democrai_osguard.guard.sealed.core import (
     is_own_look,
     mark,
     text_of,
-    unguarded,
 )
+from democrai_osguard.guard.sealed.integrity import repair_making, watch_over
 from democrai_osguard.guard.sealed.opening import as_refusal
+from democrai_osguard.guard.sealed.origins import RUNTIME_FILES, is_genuine
 from democrai_osguard.guard.sealed.threads import STARTING
 
 if TYPE_CHECKING:
@@ -46,7 +46,6 @@ Judge = Callable[[State, Args], Warning | None]
 FRAME_ATTRIBUTES = frozenset({"tb_frame", "gi_frame", "cr_frame", "ag_frame"})
 FUNCTION_ATTRIBUTES = frozenset({"__code__", "__defaults__", "__kwdefaults__"})
 SEALED = "democrai_osguard sealed"  # a name in the namespaces whose frames nobody sees
-GENUINE: list[Callable[[CodeType], bool]] = []  # whether code is what its file says
 _holds = dict.__contains__
 _family = raw_socket.family.__get__
 # Families and types that are judged where they connect: unix, IPv4 and IPv6; stream and datagram.
@@ -61,6 +60,13 @@ _ANSWERING = (  # public code that takes part in an answer about approvals
     "democrai_osguard.runtime",
     "democrai_osguard.targets",
 )
+_SIGNALLING = (
+    "democrai_osguard.guard.contexts",
+    "democrai_osguard.runtime",
+    "democrai_osguard.runtime.contexts",
+    "democrai_osguard.runtime.mcp",
+)
+_NAMELESS = "<lambda>"
 _NO_DESCRIPTOR = -1  # what an event says where no folder was named
 _INJECTS_INPUT = frozenset({0x5412, 0x541C})  # TIOCSTI, TIOCLINUX
 
@@ -71,6 +77,10 @@ def judge(event: str, args: Args) -> Warning | None:
         if is_own_look(args[0]):
             return None
     elif event == "object.__getattr__" and args[1] not in FRAME_ATTRIBUTES:
+        if args[1] == "__code__" and _is_signal(args[0]):
+            watch_over()
+            repair_making()
+            return None
         # The defaults by name are a dictionary, which a look is enough to change.
         ours = _ANSWERING if args[1] == "__kwdefaults__" else ()
         answer = _protected_function(args, *ours) if args[1] in FUNCTION_ATTRIBUTES else None
@@ -81,6 +91,16 @@ def judge(event: str, args: Args) -> Warning | None:
         state = current()
     answer = None if state is None else JUDGES[event](state, args)
     return answer if answer is None else noted(answer)
+
+
+def _is_signal(function: Any) -> bool:
+    """Tell whether a look at code is how our own says that it is about to make a guard.
+
+    It calls nothing for that, since whatever has a name can be replaced under it.
+    """
+    if type(function) is not FunctionType or function.__name__ != _NAMELESS:
+        return False
+    return text_of(function.__globals__.get("__name__")) in _SIGNALLING
 
 
 def _path(
@@ -172,10 +192,10 @@ def _executed(state: State, args: Args) -> Warning | None:
     if type(code) is not CodeType:
         return None
     if _is_runtime(code):  # loaded on the subject's behalf, and still the runtime's
-        if unguarded(state, GENUINE[0], code):
+        if is_genuine(code):
             return None
         return refusal(state, "sandbox_guard_denied", None, "code under a false name")
-    mark(text_of(code.co_filename) or "", state)
+    mark(code, state)
     return None
 
 
@@ -188,6 +208,8 @@ def _new_function(state: State, args: Args) -> Warning | None:
     """Refuse a function made of code that passes for the runtime's own."""
     if _is_runtime(args[0]):
         return refusal(state, "sandbox_guard_denied", None, "code under a false name")
+    if type(args[0]) is CodeType:
+        mark(args[0], state)
     return None
 
 

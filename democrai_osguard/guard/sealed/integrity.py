@@ -21,12 +21,40 @@ _CELLS: list[tuple[CellType, Any]] = []  # a variable that a function shares, an
 _ANCESTRIES: list[tuple[type, tuple[type, ...], tuple[type, ...]]] = []
 _LOADED: dict[str, ModuleType] = {}  # public modules by name
 _MAPPINGS: list[tuple[dict[str, Any], dict[str, Any]]] = []
-_PUBLIC: list[tuple[Any, tuple[str, ...], tuple[Any, ...]]] = []
+_Rows = list[tuple[Any, tuple[str, ...], tuple[Any, ...]]]
+_MAKING: _Rows = []  # public modules and classes that take part in making guards
+_PUBLIC: _Rows = []  # those that only act
+_ATTRIBUTES: _Rows = []  # objects that these ask, and what they have under some names
+_NAME = "democrai_osguard"
+_MAKERS = frozenset(
+    f"{_NAME}.{name}"
+    for name in (
+        "access",
+        "directories",
+        "errors",
+        "guard",
+        "guard.access_variable",
+        "guard.contexts",
+        "guard.installation",
+        "manifest",
+        "manifest_shape",
+        "runtime",
+        "runtime.contexts",
+        "runtime.mcp",
+        "runtime.package_index",
+        "targets",
+    )
+)
+_BELOW = (f"{_NAME}.targets.",)
+_OURS = (f"{_NAME}.guard", *_MAKERS, *_BELOW)
+_SEALED = f"{_NAME}.guard.sealed"  # which is private
+_seen = [0]  # how many modules there were when new ones were looked for
 # Public modules and classes that answer, their namespaces, and all that was in them.
 _ANSWERING: list[tuple[Any, Any, tuple[str, ...], tuple[Any, ...]]] = []
 _ANSWERING_ANCESTRIES: list[tuple[type, tuple[type, ...], tuple[type, ...]]] = []
 _BUILTINS: list[tuple[dict[str, Any], tuple[str, ...], tuple[Any, ...]]] = []
 _MISSING = object()
+_LATE = frozenset({"__annotations__", "__annotations_cache__", "__annotate__", "__doc__"})
 _WRAPPED = ("__func__", "__wrapped__", "fget", "func")  # where others keep a function
 # Taken from `type`: a metaclass could answer in its place.
 _ancestry: Any = type.__dict__["__mro__"].__get__
@@ -101,15 +129,31 @@ def _same(space: Any, names: tuple[str, ...], values: tuple[Any, ...]) -> bool:
     return all(map(is_, map(space.get, names), values))
 
 
-def watch_over(own: list[ModuleType]) -> None:
-    """Remember the names in public modules, and in their classes, that `repair` restores."""
-    for module in own:
-        _LOADED[module.__name__] = module
-        _PUBLIC.append((module, *_functions(module)))
-        classes = (value for value in vars(module).values() if isinstance(value, type))
-        _PUBLIC.extend(
-            (value, *_functions(value)) for value in classes if value.__module__ == module.__name__
-        )
+def watch_over() -> None:
+    """Remember public modules that are new, and their classes, for `repair`."""
+    if len(modules) == _seen[0]:
+        return
+    for name, module in list(modules.items()):
+        if type(name) is str and name not in _LOADED and _is_ours(name):
+            _LOADED[name] = module
+            inside = (value for value in vars(module).values() if isinstance(value, type))
+            own = [each for each in inside if each.__module__ == name]
+            rows = _MAKING if name in _MAKERS or name.startswith(_BELOW) else _PUBLIC
+            rows.extend(_whole(each) for each in (module, *own))
+    _seen[0] = len(modules)
+
+
+def _is_ours(name: str) -> bool:
+    return name.startswith(_OURS) and not name.startswith(_SEALED)
+
+
+def _whole(owner: Any) -> tuple[Any, tuple[str, ...], tuple[Any, ...]]:
+    return owner, tuple(vars(owner)), tuple(vars(owner).values())
+
+
+def watch_attributes(owner: Any, *names: str) -> None:
+    """Remember what an object has under some names, which `repair` restores."""
+    _ATTRIBUTES.append((owner, names, tuple(vars(owner)[name] for name in names)))
 
 
 def watch_answers(modules: list[ModuleType], builtins: dict[str, Any]) -> None:
@@ -175,25 +219,57 @@ def watch_mapping(mapping: dict[str, Any]) -> None:
     _MAPPINGS.append((mapping, dict(mapping)))
 
 
-def _functions(owner: Any) -> tuple[tuple[str, ...], tuple[Any, ...]]:
-    kinds = (FunctionType, type, classmethod, property, staticmethod, ModuleType, dict)
-    names = {name: value for name, value in vars(owner).items() if isinstance(value, kinds)}
-    return tuple(names), tuple(names.values())
-
-
-def repair() -> bool:
-    """Put back what guarded code replaced among the guard's own names; tell whether it had to."""
+def repair() -> None:
+    """Put back what guarded code replaced among the guard's own names."""
     modules.update(_LOADED)  # whoever imports one of them again gets the one that acts
-    changed = [row for row in _PUBLIC if not _same(vars(row[0]), row[1], row[2])]
-    for owner, names, values in changed:
-        for name, value in zip(names, values, strict=True):
-            if vars(owner).get(name) is not value:
-                setattr(owner, name, value)
+    repair_making()
+    _repair(_PUBLIC)
+
+
+def repair_making() -> None:
+    """Put back what takes part in making a guard."""
+    _repair(_MAKING)
+    for row in _ATTRIBUTES:
+        if not _same(vars(row[0]), row[1], row[2]):
+            _set_names(*row)
     for mapping, copy in _MAPPINGS:
         if len(mapping) != len(copy) or not _same(mapping, tuple(copy), tuple(copy.values())):
             mapping.clear()
             mapping.update(copy)
-    return bool(changed)
+
+
+def _repair(rows: _Rows) -> None:
+    for number, (owner, names, values) in enumerate(rows):
+        space = vars(owner)
+        # By name and by value, in order: nothing is looked up where nothing has changed.
+        kept = len(space) == len(names) and all(map(is_, space.values(), values))
+        if not kept or not all(map(is_, space, names)):
+            _set_names(owner, names, values)
+            _drop_names(owner, names)
+            rows[number] = _whole(owner)
+
+
+def _drop_names(owner: Any, names: tuple[str, ...]) -> None:
+    for name in [name for name in list(vars(owner)) if name not in names]:
+        if not _may_be_new(owner, name):
+            _setter(owner).__delattr__(owner, name)
+
+
+def _set_names(owner: Any, names: tuple[str, ...], values: tuple[Any, ...]) -> None:
+    for name, value in zip(names, values, strict=True):
+        if vars(owner).get(name, _MISSING) is not value:
+            _setter(owner).__setattr__(owner, name, value)
+
+
+def _setter(owner: Any) -> Any:
+    return type if isinstance(owner, type) else object
+
+
+def _may_be_new(owner: Any, name: str) -> bool:
+    """Tell whether the interpreter added a name: a module to its package, or a look at a class."""
+    if isinstance(owner, type):
+        return name in _LATE
+    return vars(owner)[name] is modules.get(f"{vars(owner)['__name__']}.{name}", _MISSING)
 
 
 def intact() -> bool:
