@@ -74,7 +74,7 @@ _DOORS = {
     "quick_open": ("opening", "quick_open"),
     "connect": ("network", "connect"),
     "binding": ("network", "binding"),
-    "looked_up": ("network", "looked_up"),
+    "look_up": ("network", "look_up"),
     "http_begin": ("network", "http_begin"),
     "http_end": ("network", "http_end"),
     "http_endpoint": ("network", "http_endpoint"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import _io
 import _posixsubprocess
+import _socket
 import _thread
 import functools
 import os
@@ -22,7 +23,7 @@ from democrai_osguard.guard.patches.listing import scandir_wrapper
 from democrai_osguard.guard.patches.processes import process_patches
 from democrai_osguard.guard.patches.raw_files import open_code_wrapper, raw_file_class
 from democrai_osguard.guard.patches.rows import Replacement
-from democrai_osguard.guard.patches.sockets import socket_patches
+from democrai_osguard.guard.patches.sockets import LOOK_UPS, socket_patches
 from democrai_osguard.guard.patches.threads import runner, thread_patches, thread_start, unframed
 from democrai_osguard.guard.patches.websockets import websocket_patches
 from democrai_osguard.guard.replacing import dress
@@ -64,8 +65,11 @@ def calls(sealed: Mapping[str, ModuleType], doors: Mapping[str, Any]) -> list[tu
         original = getattr(posix, row.name, None)
         if original is not None:
             sealed["files"].ORIGINALS[row.name] = original
+            sealed["files"].TOUCHES[row.name] = tuple(touch.plain for touch in row.touches)
             pairs.append((original, wrappers.call_wrapper(row, doors["call"])))
     _keep_spawners(sealed)
+    for name in LOOK_UPS:
+        sealed["network"].ORIGINALS[name] = getattr(_socket, name)
     pairs += _threads(sealed, doors)
     return [(original, dress(wrapper, original)) for original, wrapper in pairs]
 

@@ -172,7 +172,6 @@ def access_wrapper(door: Any) -> Callable[..., Any]:
 
 def call_wrapper(row: Call, door: Any) -> Callable[..., Any]:
     """Return what stands for a function of the table."""
-    touches = tuple(touch.plain for touch in row.touches)
     name = row.name
 
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -180,7 +179,7 @@ def call_wrapper(row: Call, door: Any) -> Callable[..., Any]:
         if kwargs:
             kwargs = plain_named(kwargs)
         library = any(key.endswith("dir_fd") for key in kwargs) and Callers.is_library()
-        answer = door(name, touches, values, kwargs, library)
+        answer = door(name, values, kwargs, library)
         if isinstance(answer, BaseException):
             raise as_error(answer) from None
         return answer

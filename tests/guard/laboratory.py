@@ -48,6 +48,12 @@ _SECONDS = 120
 _LIBRARY = """
 def call(function, *args, **kwargs):
     return function(*args, **kwargs)
+def read(path):
+    with open(path) as file:
+        return file.read()
+collected = []
+def collect(path):
+    collected.append(read(path))
 def within(context, function):
     with context:
         return function()
@@ -248,7 +254,7 @@ def _again(
 
 
 def _rules(technique: Technique, space: dict[str, Any]) -> list[Rule]:
-    found = [("filesystem", "read", space["READABLE"])]
+    found = [("filesystem", "read", space["READABLE"]), ("network", "connect", "allowed.example")]
     if technique.starts:
         found.append(("filesystem", "execute", space["BIN"]))
         found += [("system_dependency", "execute", name) for name in ("true", "cat")]

@@ -105,40 +105,33 @@ def _sendmsg(doors: Mapping[str, Any]) -> Callable[[Any], Any]:
     return make
 
 
-def _getaddrinfo(doors: Mapping[str, Any]) -> Callable[[Any], Any]:
-    token, watching = doors["token"], doors["watching"]
+LOOK_UPS = ("getaddrinfo", "gethostbyname", "gethostbyname_ex")
+
+
+def _is_number(host: Any) -> bool:
+    """Tell whether a host is an address, which needs no look-up."""
+    return host.__class__ is str and (":" in host or host.replace(".", "").isdigit())
+
+
+def _look_up(doors: Mapping[str, Any], name: str) -> Callable[[Any], Any]:
+    """Return a maker of functions that look names up where what they lead to is remembered."""
+    token, watching, door = doors["token"], doors["watching"], doors["look_up"]
 
     def make(original: Any) -> Any:
-        def getaddrinfo(host: Any, *args: Any, **kwargs: Any) -> Any:
-            if token(None) is None and not watching():
+        def look_up(host: Any, *args: Any, **kwargs: Any) -> Any:
+            if (token(None) is None and not watching()) or host is None or _is_number(host):
                 return original(host, *args, **kwargs)
-            if host is not None and host.__class__ is not str:
-                host = plain_address(host)
+            host = plain_address(host)
             if host.__class__ is str and not host.isascii():
                 host = _ascii(host)
-            found = original(host, *args, **kwargs)
-            if host is not None and found[0][4][0] != host:  # an address needs no memory
-                doors["looked_up"](host, [item[4][0] for item in found if len(item[4]) > 1])
+            values = [plain_address(value) for value in (host, *args)]
+            named = {key: plain_address(value) for key, value in kwargs.items()}
+            found = door(name, values, named)
+            if isinstance(found, BaseException):
+                raise as_error(found) from None
             return found
 
-        return getaddrinfo
-
-    return make
-
-
-def _gethostbyname(
-    doors: Mapping[str, Any], pick: Callable[[Any], list[str]]
-) -> Callable[[Any], Any]:
-    def make(original: Any) -> Any:
-        def gethostbyname(hostname: Any) -> Any:
-            hostname = plain_address(hostname)
-            if hostname.__class__ is str and not hostname.isascii():
-                hostname = _ascii(hostname)
-            found = original(hostname)
-            doors["looked_up"](hostname, pick(found))
-            return found
-
-        return gethostbyname
+        return look_up
 
     return make
 
@@ -146,15 +139,14 @@ def _gethostbyname(
 def socket_patches(doors: Mapping[str, Any]) -> tuple[Replacement, ...]:
     """Return the rows of this area."""
     connect = _address(doors, doors["connect"])
-    by_name = _gethostbyname(doors, lambda found: [found])
-    by_name_ex = _gethostbyname(doors, lambda found: list(found[2]))
     return (
         Replacement("socket:socket", "connect", connect),
         Replacement("socket:socket", "connect_ex", connect),
         Replacement("socket:socket", "bind", _address(doors, doors["binding"])),
         Replacement("socket:socket", "sendto", _sendto(doors)),
         Replacement("socket:socket", "sendmsg", _sendmsg(doors)),
-        Replacement("_socket", "getaddrinfo", _getaddrinfo(doors), everywhere=True),
-        Replacement("_socket", "gethostbyname", by_name, everywhere=True),
-        Replacement("_socket", "gethostbyname_ex", by_name_ex, everywhere=True),
+        *(
+            Replacement("_socket", name, _look_up(doors, name), everywhere=True)
+            for name in LOOK_UPS
+        ),
     )

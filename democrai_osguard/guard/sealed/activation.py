@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from _thread import LockType, get_ident
 from _weakref import ref
+from contextvars import Context
 from types import CodeType, FrameType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +30,7 @@ from democrai_osguard.guard.sealed.integrity import (
     watch_answers,
     watch_over,
 )
-from democrai_osguard.guard.sealed.origins import RUNTIME, origin
+from democrai_osguard.guard.sealed.origins import RUNTIME, STANDARD, is_genuine, origin
 from democrai_osguard.guard.sealed.own_folders import runtime_table
 from democrai_osguard.guard.sealed.policies import policy_of, with_runtime
 
@@ -277,14 +278,19 @@ def stamp(context: Any) -> None:
         return
     core.LOOP_THREADS.add(get_ident())
     core.watch()
-    if context is not None and context.get(VAR) is None:
+    if type(context) is Context and context.get(VAR) is None:
         context.run(VAR.set, state.token)
 
 
-def runs_callbacks(code: CodeType) -> None:
+def runs_callbacks(code: Any) -> None:
     """Note the code of the frame in which an event loop runs a callback in its own context."""
-    if not core.HANDLE_RUN:
+    if not core.HANDLE_RUN and type(code) is CodeType and _runs_a_handle(code):
         core.HANDLE_RUN.append(code)
+
+
+def _runs_a_handle(code: CodeType) -> bool:
+    events = origin(code) == STANDARD and is_genuine(code)
+    return events and code.co_qualname == "Handle._run"
 
 
 def info() -> object:

@@ -34,7 +34,7 @@ def opener() -> FrameType | None:
     To be called by a function behind a door, since frames are counted.
     """
     frame = here()
-    for _ in range(3):  # this function, the one behind the door, and the one that shields it
+    for _ in range(2):  # the function behind the door, and the one that shields it
         frame = None if frame is None else frame.f_back
     if frame is not None and any(frame.f_code is code for code in METHODS):
         frame = frame.f_back

@@ -109,7 +109,7 @@ def check_call(operation: str, path: Any) -> Warning | None:
     state = current()
     if state is None or path is None:
         return None
-    return event_path(state, operation, path, follow=True)
+    return event_path(state, text_of(operation) or "", path, follow=True)
 
 
 def event_open(state: State, path: object, mode: object, flags: object) -> Warning | None:

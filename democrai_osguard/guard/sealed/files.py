@@ -38,6 +38,7 @@ from democrai_osguard.guard.sealed.paths import (
 )
 
 ORIGINALS: dict[str, Any] = {}
+TOUCHES: dict[str, tuple[Any, ...]] = {}  # what the row of each says about its arguments
 # What each thread is about to do, already judged: the event, and which of its arguments is what.
 ACTING: dict[int, tuple[str, int, object]] = {}
 # What a row says about one argument: operation, position, keyword, how it is resolved.
@@ -54,16 +55,18 @@ GAINS = {
 _MOVES = frozenset({"rename", "replace", "link", "symlink", "chdir", "rmdir"})
 
 
-def call(name: str, touches: tuple[Touch, ...], args: Any, kwargs: Any, library: bool) -> object:  # noqa: FBT001 - a door takes its arguments by position
+def call(name: str, args: Any, kwargs: Any, library: bool) -> object:  # noqa: FBT001 - a door takes its arguments by position
     """Do what a call of the table does, as far as the active guard allows."""
     state = current()
+    if type(name) is not str or type(args) is not list or type(kwargs) is not dict:
+        raise TypeError("a call is a name, a list and a dictionary")
     moves = name in _MOVES
     if moves:
         moving(1)
     try:
         if state is None:
             return ORIGINALS[name](*args, **kwargs)
-        return _judged_call(state, name, touches, args, kwargs, library)
+        return _judged_call(state, name, TOUCHES[name], args, kwargs, library)
     finally:
         if moves:
             moving(-1)

@@ -146,19 +146,23 @@ def _frames(state: State, args: Args) -> Warning | None:
         return None
     judge_frame = here()
     frame = None if judge_frame is None else judge_frame.f_back  # the hook
-    if len(args) > 1 and args[1] == "tb_frame" and _is_ours(_frame_of(args[0], ident)):
+    # What is asked for may be over by now, and still leads to what it was called from.
+    asked = _frame_of(args[0], args[1], ident) if len(args) > 1 else None
+    if _leads_to_ours(frame) or _leads_to_ours(asked):
         return refusal(state, "sandbox_introspection_denied", None, "frames")
-    while frame is not None:
-        if _is_ours(frame):
-            return refusal(state, "sandbox_introspection_denied", None, "frames")
-        frame = frame.f_back
     return None
 
 
-def _frame_of(traceback: Any, ident: int) -> FrameType | None:
+def _leads_to_ours(frame: FrameType | None) -> bool:
+    while frame is not None and not _is_ours(frame):
+        frame = frame.f_back
+    return frame is not None
+
+
+def _frame_of(holder: Any, name: str, ident: int) -> FrameType | None:
     try:
         _reading.add(ident)  # in here: an exception from a signal must not leave the note behind
-        return traceback.tb_frame  # type: ignore[no-any-return]
+        return getattr(holder, name)  # type: ignore[no-any-return]
     finally:
         _reading.discard(ident)
 

@@ -54,6 +54,7 @@ ONCE = frozenset(
         "sys",
     }
 )
+_VERBS = ("create_builtin", "create_dynamic")
 CREATED: set[str] = set()
 CREATING: set[tuple[int, str]] = set()  # what each thread is loading, already judged
 ORIGINALS: dict[str, Any] = {}
@@ -100,6 +101,8 @@ def create(verb: str, name: Any, origin: Any, spec: Any) -> object:
     a frame of ours.
     """
     state = current()
+    if type(verb) is not str or verb not in _VERBS:
+        raise TypeError("a module is built in or dynamic")
     if state is None:
         last = (text_of(name) or "").rpartition(".")[2]
         if last in ONCE:
@@ -137,6 +140,8 @@ def about_native(state: State, name: str, filename: object) -> Warning | None:
 
 def attribute(root: str, name: str) -> Any:
     """Return an attribute of a sensitive module, or the refusal of it."""
+    if type(root) is not str or type(name) is not str or root not in SENSITIVE | NEVER:
+        raise TypeError("only sensitive modules have stand-ins")
     answer = importing(root)
     if answer is not None:
         return answer

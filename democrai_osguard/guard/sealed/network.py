@@ -11,7 +11,7 @@ from contextvars import ContextVar
 from typing import Any
 
 from democrai_osguard.guard.sealed.answers import ASK, about_path, consult, refusal, remember
-from democrai_osguard.guard.sealed.core import MISSING, WATCH, State, current, get, text_of
+from democrai_osguard.guard.sealed.core import MISSING, State, current, text_of
 from democrai_osguard.guard.sealed.integrity import intact
 from democrai_osguard.guard.sealed.opening import as_refusal
 from democrai_osguard.guard.sealed.paths import absolute, resolve
@@ -28,6 +28,7 @@ _EXACT = frozenset({str, bytes, int})
 _ROOM = 4096
 
 _CHANGED = "the classes that decide were changed"
+ORIGINALS: dict[str, Any] = {}
 _PASS: ContextVar[Any] = ContextVar("democrai_osguard_http")
 # What each pass is for, and the pass around it.
 _ENDPOINTS: dict[LockType, tuple[str, int | None, Any]] = {}
@@ -88,6 +89,8 @@ def connect(family: int, address: Any) -> Warning | None:
     state = current()
     if state is None or was_reached(state, family, address):
         return None
+    if type(family) is not int:
+        return refusal(state, "sandbox_network_denied", "connect", "an odd family")
     try:
         return about_address(state, family, address)
     except Warning as error:
@@ -106,7 +109,8 @@ def about_address(state: State, family: int, address: Any) -> Warning | None:
 def was_reached(state: State, family: int, address: Any) -> bool:
     """Tell whether exactly this host and port was judged, and allowed, in this activation."""
     return (
-        family in _INTERNET
+        type(family) is int
+        and family in _INTERNET
         and type(address) is tuple
         and len(address) == _HOST_AND_PORT
         and type(address[0]) is str
@@ -208,14 +212,33 @@ def _may_be_looked_up(state: State, host: str) -> None:
     state.places[host] = True
 
 
-def looked_up(host: Any, addresses: list[str]) -> None:
-    """Remember what a name that may be reached resolved to."""
-    if get(MISSING) is MISSING and not WATCH:
-        return
+def look_up(verb: str, values: list[Any], named: dict[str, Any]) -> object:
+    """Look a name up, and remember what it resolved to: nobody else says what that is."""
+    plain = type(values) is list and type(named) is dict and type(verb) is str
+    if not plain or not _are_plain(values) or not _are_plain(list(named.values())):
+        raise TypeError("a name is looked up by plain values")
+    found = ORIGINALS[verb](*values, **named)
     state = current()
-    if state is None or not host or host in addresses:
+    host = values[0]
+    if state is not None and host is not None:
+        _looked_up(state, _text(host), _addresses(verb, found))
+    return found
+
+
+def _are_plain(values: list[Any]) -> bool:
+    return all(value is None or type(value) in _EXACT for value in values)
+
+
+def _addresses(verb: str, found: Any) -> list[str]:
+    if verb == "getaddrinfo":
+        return [item[4][0] for item in found if len(item[4]) > 1]
+    return [found] if verb == "gethostbyname" else list(found[2])
+
+
+def _looked_up(state: State, host: str, addresses: list[str]) -> None:
+    if not host or host in addresses:
         return
-    name = _plain_host(_text(host))
+    name = _plain_host(host)
     if name and not _is_address(name):
         for address in addresses:
             _name(state, _plain_host(address), name)
@@ -241,18 +264,18 @@ def http_begin(operations: tuple[str, ...], url: str, through: str | None) -> ob
     if state is None:
         return None
     url = _text(url)
-    answers = [about_network(state, operation, url) for operation in operations]
+    answers = [about_network(state, _text(operation), url) for operation in _tuple(operations)]
     if all(answer is not None for answer in answers):
         return answers[0]
     if through is None:
         return _pass(*_place(url))
     answer = about_network(state, "connect", _text(through))
-    return _pass(*_place(through)) if answer is None else answer
+    return _pass(*_place(_text(through))) if answer is None else answer
 
 
 def http_end(handle: Any) -> None:
     """Take a pass back."""
-    record = _ENDPOINTS.pop(handle, None)
+    record = _ENDPOINTS.pop(handle, None) if type(handle) is LockType else None
     if record is not None and _PASS.get(None) is handle:
         _PASS.set(record[2])
 
@@ -262,6 +285,9 @@ def http_endpoint(scheme: str, host: str, port: int) -> object:
     state = current()
     if state is None:
         return None
+    scheme, host = _text(scheme), _text(host)
+    if type(port) is not int:
+        raise TypeError("a port is a plain number")
     if not host:
         return refusal(state, "invalid_target", "connect", host, "no host is named")
     if _has_pass(state, host, port) or (
@@ -292,7 +318,7 @@ def _passes() -> list[tuple[str, int | None]]:
 def message(operation: str, url: str) -> Warning | None:
     """Judge one message on a connection that is already open."""
     state = current()
-    return None if state is None else about_network(state, operation, _text(url))
+    return None if state is None else about_network(state, _text(operation), _text(url))
 
 
 def _has_pass(state: State, host: str, port: int) -> bool:
@@ -315,6 +341,10 @@ def _plain_host(host: str) -> str:
 
 def _is_address(name: str) -> bool:
     return ":" in name or name.rpartition(".")[2].isdigit()
+
+
+def _tuple(values: Any) -> tuple[Any, ...]:
+    return values if type(values) is tuple else ()
 
 
 def _text(host: Any) -> str:
@@ -341,7 +371,7 @@ def bind(state: State, family: int, address: Any) -> Warning | None:
 def binding(family: int, address: Any) -> Warning | None:
     """Judge the name of a place to listen at, before it is looked up."""
     state = current()
-    if state is None or family not in _INTERNET:
+    if state is None or type(family) is not int or family not in _INTERNET:
         return None
     if not _is_plain(address):
         return refusal(state, "sandbox_network_denied", "connect", f"family {family}, oddly")

@@ -43,6 +43,8 @@ _guarded_starts = [0]
 
 def start(name: str, function: Any, args: Any, options: dict[str, Any]) -> object:
     """Start a thread under the guard of the code that starts it."""
+    if type(name) is not str or type(options) is not dict:
+        raise TypeError("a thread is started by name")
     state = current()
     if state is None:
         return _start(name, function, args, options)
@@ -89,7 +91,7 @@ def begin(token: Any) -> object:
     work = None
     if frame is None or frame.f_code is not RUNNER_CODE[0] or frame in OWNERS:
         return None  # only the runner itself, and once
-    if token in _tickets:
+    if type(token) is LockType and token in _tickets:
         work = _tickets.pop(token)
         token = _free()
     _before[frame] = VAR.set(token)
@@ -116,8 +118,9 @@ def end() -> None:
         VAR.reset(before)
     except ValueError:  # the work left another context behind
         VAR.set(None)
-    if token is not None and STATES[token].bypass:
-        STATES.pop(token, None)
+    state = STATES.get(token) if type(token) is LockType else None
+    if state is not None and state.bypass:
+        STATES.pop(state.token, None)
 
 
 def ticket(function: Any, args: Any, kwargs: Any) -> LockType | None:
