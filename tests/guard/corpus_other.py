@@ -809,6 +809,7 @@ _RENAMED_LATER = {
         "    _context, _args, _source_traceback = contextvars.Context(), (), None\n"
         "    class _loop:\n"
         "        call_exception_handler = staticmethod(lambda d: attempt(d['exception']))\n"
+        "        get_debug = staticmethod(bool)\n"
         "run = functools.partial(PACKAGE.collect, SECRET)\n"
         "for _ in range(40): run = functools.partial(PACKAGE.call, run)\n"
         "h = H()\nh._callback = run\nasyncio.events.Handle._run(h)\nwon(PACKAGE.collected)"
@@ -875,6 +876,17 @@ _KNOWN = {
     "certificates-by-base-class": (
         "import ssl, _ssl\nc = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)\n"
         "_ssl._SSLContext.load_verify_locations(c, OUT + '/cert.pem')\nwon(c.cert_store_stats())"
+    ),
+    "frame-of-a-generator": (
+        "import gc, sys\nframes = []\ndef looking():\n    frames.append(sys._getframe())\n"
+        "    while True:\n        yield\n        f = frames[0]\n        while f is not None:\n"
+        "            state = f.f_locals.get('state')\n"
+        "            if hasattr(state, 'roots'): state.roots, state.answers = dict.fromkeys(\n"
+        "                state.roots, frozenset({'/'})), {}\n            f = f.f_back\n"
+        "look = looking()\nnext(look)\nclass D:\n    def __init__(s): s.me = s\n"
+        "    def __del__(s): next(look)\ngc.set_threshold(1)\n"
+        "for _ in range(300):\n    D()\n    try: open(IN + '/missing')\n    except OSError: pass\n"
+        "gc.set_threshold(700)\nwon(open(SECRET).read())"
     ),
     "code-under-a-false-name": (
         "import os\ncode = compile('def f(p): return open(p).read()', os.__file__, 'exec')\n"
