@@ -185,7 +185,7 @@ _WRITERS = {
         "import os, stat; os.mknod(IN + '/device', 0o600 | stat.S_IFCHR, 0); won(1)"
     ),
     "readline-home": (
-        "import os, readline\nos.environ['HOME'] = OUT\nreadline.add_history('x')\n"
+        "import os, readline\nattempt(lambda: os.environ.update(HOME=OUT))\nreadline.add_history('x')\n"
         "readline.write_history_file(); won(os.path.exists(OUT + '/.history'))"
     ),
     "shared-memory-original": (
