@@ -20,12 +20,12 @@ _XDG = {
 }
 
 
+SHARED = ("/tmp", "/var/tmp", "/usr/tmp")  # noqa: S108 - everybody's folders, for nobody's guard
 # Who changes one of these chooses where the folders are.
 VARIABLES = (
     *(f"DEMOCRAI_{name.upper()}_DIR" for name in ("cache", "data", "log", "state", "temp")),
     *(variable for variable, _ in _XDG.values()),
     "HOME",
-    "TMPDIR",
 )
 
 
@@ -82,4 +82,5 @@ def _own_or_xdg(name: str, variables: Mapping[str, str]) -> str:
 
 
 def _temp_dir(variables: Mapping[str, str]) -> str:
-    return variables.get("DEMOCRAI_TEMP_DIR") or variables.get("TMPDIR") or "/tmp"  # noqa: S108 - POSIX's own default
+    # One of the application's own: what others share, as /tmp, is not for guarded code to look at.
+    return variables.get("DEMOCRAI_TEMP_DIR") or f"{_own_or_xdg('cache', variables)}/temp"

@@ -24,6 +24,7 @@ from democrai_osguard.guard.patches.processes import process_patches
 from democrai_osguard.guard.patches.raw_files import open_code_wrapper, raw_file_class
 from democrai_osguard.guard.patches.rows import Replacement
 from democrai_osguard.guard.patches.sockets import LOOK_UPS, socket_patches
+from democrai_osguard.guard.patches.temporary import temporary_patches
 from democrai_osguard.guard.patches.threads import runner, thread_patches, thread_start, unframed
 from democrai_osguard.guard.patches.websockets import websocket_patches
 from democrai_osguard.guard.replacing import dress
@@ -106,6 +107,7 @@ def rows(doors: Mapping[str, Any]) -> list[Replacement]:
     """Return every row that replaces an attribute, of libraries that may come later too."""
     found = [
         *folder_patches(doors),
+        *temporary_patches(doors),
         *process_patches(doors),
         *thread_patches(doors),
         *socket_patches(doors),

@@ -20,7 +20,7 @@ LOADERS = frozenset(
     }
 )
 # These say where the application's own folders are, which every guard opens.
-FOLDERS = frozenset({"HOME", "TMPDIR", "XDG_CACHE_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME"})
+FOLDERS = frozenset({"HOME", "XDG_CACHE_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME"})
 LIVE: list[dict[bytes, bytes]] = [{}]  # the dict inside os.environ, from installation on
 
 

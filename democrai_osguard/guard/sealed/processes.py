@@ -7,6 +7,7 @@ from fcntl import fcntl
 from posix import POSIX_SPAWN_DUP2, POSIX_SPAWN_OPEN, close, posix_spawn, waitpid
 from typing import Any
 
+from democrai_osguard.directories import SHARED
 from democrai_osguard.guard.sealed.answers import refusal
 from democrai_osguard.guard.sealed.core import State, current, text_of
 from democrai_osguard.guard.sealed.environment import LIVE
@@ -18,11 +19,13 @@ from democrai_osguard.guard.sealed.opening import (
     open_judged,
     plainly,
 )
+from democrai_osguard.guard.sealed.own_folders import temp_folder
 from democrai_osguard.guard.sealed.paths import forget
 from democrai_osguard.guard.sealed.programs import judged, judged_first
 
 ORIGINALS: dict[str, Any] = {}
 _OWNED = "DEMOCRAI_"
+_TEMP = b"TMPDIR"
 _LINE = 2  # where the line is: after the shell and `-c`
 _BLANK = " \t\n"
 _F_DUPFD_CLOEXEC = 1030
@@ -69,7 +72,16 @@ def merged(state: State, env: Any) -> dict[bytes, bytes]:
             result[name] = _bytes(value)
     for key, value in owned(state).items():
         result[key.encode()] = value.encode("utf-8", "surrogateescape")
+    if env is None and _text(result.get(_TEMP, b"/tmp")) in SHARED:
+        _keep_apart(state, result)
     return result
+
+
+def _keep_apart(state: State, variables: dict[bytes, bytes]) -> None:
+    """Name the application's own folder for temporary files, where the child may use it."""
+    folder = temp_folder()
+    if folder is not None and folder in state.runtime.get("create", ()):
+        variables[_TEMP] = _bytes(folder)
 
 
 def path_of(env: dict[bytes, bytes]) -> str | None:
