@@ -116,12 +116,14 @@ def open_wrapper(original: Any, door: Any, token: Any, watching: Any) -> Callabl
             return original(file, mode, buffering, encoding, errors, newline, closefd, opener)
         if file.__class__ is not str:
             file = plain(file)
-        if buffering.__class__ is not int:
-            buffering = index(buffering) + 0
+        if mode.__class__ is not str or buffering.__class__ is not int:
+            mode, buffering = plain_value(mode), index(buffering) + 0
+        if encoding is not None and encoding.__class__ is not str:
+            encoding = plain_value(encoding)
+        if errors is not None or newline is not None:
+            errors, newline = plain_value((errors, newline))
         rest = (buffering, encoding, errors, newline)
-        if encoding is not None or errors is not None or newline is not None:
-            rest = plain_value(rest)
-        answer = door(file, plain_value(mode), rest, closefd is True or bool(closefd), opener)
+        answer = door(file, mode, rest, closefd is True or bool(closefd), opener)
         if isinstance(answer, BaseException):
             raise as_error(answer) from None
         return answer

@@ -407,10 +407,9 @@ _FRAMES = {
         "import _signal, signal, os\nf = _signal.signal\n"
         "for c in getattr(f, '__closure__', None) or ():\n"
         "    if type(c.cell_contents) is type(len): f = c.cell_contents\n"
-        "f(signal.SIGALRM, lambda n, frame: hunt(frame))\n"
-        "signal.setitimer(signal.ITIMER_REAL, 0.0001, 0.0001)\n"
-        "for _ in range(3000):\n    try: os.stat(IN + '/ok')\n    except OSError: pass\n"
-        "signal.setitimer(signal.ITIMER_REAL, 0)"
+        "f(signal.SIGUSR1, lambda n, frame: hunt(frame))\n"
+        "def o(p, flags): signal.raise_signal(signal.SIGUSR1); return os.open(p, flags)\n"
+        "open(IN + '/ok', opener=o)"
     ),
     "subclass-globals": (
         "def walk(c, seen):\n    for k in type.__subclasses__(c):\n"

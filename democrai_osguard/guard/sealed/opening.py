@@ -98,11 +98,12 @@ def builtin_open(file: Any, mode: Any, rest: Any, closefd: Any, opener: Any) -> 
     try:
         exact(file)
         buffering, encoding, errors, newline = rest
-        rest = buffering, encoding, errors, newline
-        if encoding is not None or errors is not None or newline is not None:
-            plainly(rest[1:])
-        if type(buffering) is not int or type(closefd) is not bool:
-            plainly((buffering, closefd))
+        usual = type(rest) is tuple and type(buffering) is int and type(closefd) is bool
+        if not usual or errors is not None or newline is not None:
+            rest = buffering, encoding, errors, newline
+            plainly((*rest, closefd))
+        elif encoding is not None and type(encoding) is not str:
+            plainly((encoding,))
         if type(file) is int or type(mode) is not str or not file:
             return io_open(file, mode, *rest, closefd, opener)
         if opener is not None:
