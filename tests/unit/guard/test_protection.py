@@ -190,7 +190,7 @@ def test_what_runs_at_a_fork_carries_the_guard(
         os.waitpid(pid, 0)
         return sorted(os.listdir(tmp_path))
 
-    assert confined(check) == ["by the application", "secret"]
+    assert confined(check) == ["by the application", "secret", "temp"]
 
 
 def test_importing_a_module_of_the_runtime_under_a_guard_works() -> None:

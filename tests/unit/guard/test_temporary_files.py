@@ -8,13 +8,14 @@ import tempfile
 from typing import TYPE_CHECKING
 
 import pytest
+from guard.confined import confined
 
 from democrai_osguard import Rule, process_guard_context
-from democrai_osguard.directories import temp_dir
-from democrai_osguard.refusals import FilesystemDenied
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+SHARED = "/tmp"
 
 
 @pytest.fixture(autouse=True)
@@ -27,51 +28,73 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "cache" / "temp"
 
 
-def test_what_lies_in_the_folder_that_all_share_is_closed() -> None:
-    with tempfile.NamedTemporaryFile(dir="/tmp") as file:
-        with process_guard_context("notes", "module"), pytest.raises(FilesystemDenied):
-            os.stat(file.name)
-        with process_guard_context("notes", "module"), pytest.raises(FilesystemDenied):
-            tempfile.mkstemp(dir="/tmp")
-        assert os.stat(file.name)
+def _made(folder: str | None = None) -> str:
+    """Make a temporary file and remove it; return where it was, or why there is none."""
+    try:
+        descriptor, path = tempfile.mkstemp(dir=folder)
+    except PermissionError as error:
+        return str(getattr(error, "code", error))
+    except FileNotFoundError:
+        return "no folder"
+    os.close(descriptor)
+    os.unlink(path)
+    return os.path.dirname(path)
+
+
+def test_the_folder_that_all_share_is_closed() -> None:
+    def check() -> object:
+        before = _made(SHARED)
+        with process_guard_context("notes", "module"):
+            return [before, _made(SHARED)]
+
+    assert confined(check) == [SHARED, "sandbox_filesystem_denied"]
 
 
 def test_tempfile_finds_the_applications_own_folder(own: Path) -> None:
-    before = tempfile.gettempdir()
-    with process_guard_context("notes", "module"):
-        assert tempfile.gettempdir() == temp_dir() == str(own)
-        with tempfile.NamedTemporaryFile() as file, tempfile.TemporaryDirectory() as folder:
-            assert {os.path.dirname(file.name), os.path.dirname(folder)} == {str(own)}
+    def check() -> object:
+        before = _made()
+        with process_guard_context("notes", "module"):
+            inside = _made()
+            with tempfile.TemporaryDirectory() as folder:
+                found = [inside, os.path.dirname(folder)]
+        return [before, *found, _made()]
+
+    assert confined(check) == [SHARED, str(own), str(own), SHARED]
     assert own.stat().st_mode & 0o777 == 0o700
-    assert tempfile.gettempdir() == before
 
 
-def test_a_folder_that_somebody_chose_is_kept_where_it_is_open(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own: Path
-) -> None:
+def test_a_folder_that_somebody_chose_is_kept_where_it_is_open(tmp_path: Path, own: Path) -> None:
     chosen = tmp_path / "chosen"
     chosen.mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(chosen))
-    with process_guard_context("notes", "module", allowed_paths=[chosen]):
-        assert tempfile.gettempdir() == str(chosen)
-    with process_guard_context("notes", "module"):
-        assert tempfile.gettempdir() == str(own)
+
+    def check() -> object:
+        tempfile.tempdir = str(chosen)
+        with process_guard_context("notes", "module", allowed_paths=[chosen]):
+            first = _made()
+        with process_guard_context("notes", "module"):
+            return [first, _made()]
+
+    assert confined(check) == [str(chosen), str(own)]
 
 
-@pytest.mark.parametrize(("env", "found"), [(None, True), ({}, False)], ids=["inherits", "own"])
+@pytest.mark.parametrize(("env", "found"), [(None, 1), ({}, 0)], ids=["inherited", "given"])
 def test_a_child_that_inherits_the_environment_finds_it_too(
-    env: dict[str, str] | None, found: bool, own: Path
+    env: dict[str, str] | None, found: int, own: Path
 ) -> None:
     execute = Rule.of("filesystem", "execute", "/usr/bin")
-    with process_guard_context("notes", "module", access=[execute], allow_subprocess=True):
-        done = subprocess.run(["/usr/bin/env"], env=env, capture_output=True, text=True, check=True)
-    assert (f"TMPDIR={own}" in done.stdout.splitlines()) is found
+
+    def check() -> object:
+        with process_guard_context("notes", "module", access=[execute], allow_subprocess=True):
+            done = subprocess.run(["/usr/bin/env"], env=env, capture_output=True, check=True)
+        return done.stdout.splitlines().count(os.fsencode(f"TMPDIR={own}"))
+
+    assert confined(check) == found
 
 
 def test_a_guard_without_runtime_paths_has_none(own: Path) -> None:
-    with (
-        process_guard_context("notes", "module", include_runtime_paths=False),
-        pytest.raises(OSError, match=r"sandbox_filesystem_denied|No usable temporary"),
-    ):
-        tempfile.mkstemp()
+    def check() -> object:
+        with process_guard_context("notes", "module", include_runtime_paths=False):
+            return _made()
+
+    assert confined(check) in {"sandbox_filesystem_denied", "no folder"}
     assert not own.exists()
