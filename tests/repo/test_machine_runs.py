@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from vm.conftest import ABI
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -40,21 +41,27 @@ class Tree:
         (self.folder / name).chmod(0o755)
 
     def run(
-        self, *words: str, environment: Mapping[str, str] | None = None
+        self,
+        *words: str,
+        environment: Mapping[str, str] | None = None,
+        script: str = "test-vm",
     ) -> subprocess.CompletedProcess[str]:
-        """Run the script, and see that it leaves no machine's folder behind."""
-        running = self.start(*words, environment=environment)
+        """Run a script, and see that it leaves no machine's folder behind."""
+        running = self.start(*words, environment=environment, script=script)
         said, complained = running.communicate(timeout=120)
         assert not (self.folder / "machine").exists()
         return subprocess.CompletedProcess(words, running.returncode, said, complained)
 
     def start(
-        self, *words: str, environment: Mapping[str, str] | None = None
+        self,
+        *words: str,
+        environment: Mapping[str, str] | None = None,
+        script: str = "test-vm",
     ) -> subprocess.Popen[str]:
-        """Start the script."""
+        """Start a script."""
         own = {"PATH": f"{self.folder}/bin:{os.environ['PATH']}", "VENV": f"{self.folder}/venv"}
         return subprocess.Popen(
-            [self.folder / "scripts/test-vm", *words], env=own | dict(environment or {}),
+            [self.folder / "scripts" / script, *words], env=own | dict(environment or {}),
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
 
@@ -146,3 +153,22 @@ def test_what_it_does_not_know_it_refuses(tree: Tree, words: tuple[str, ...]) ->
     done = tree.run(*words)
     assert done.returncode == 1
     assert done.stderr.startswith("test-vm: ")
+
+
+def test_vagrant_has_every_suite_and_prepares_it_with_the_same_script(repo: Path) -> None:
+    said = (repo / "Vagrantfile").read_text(encoding="utf-8")
+    assert [suite for suite in ABI if f'"{suite}" => "debian/' not in said] == []
+    assert '"shell", path: "scripts/provision", args: [suite]' in said
+
+
+def test_what_it_prepares_has_the_packages_of_the_machines(repo: Path, tree: Tree) -> None:
+    for name in ("scripts/provision", "tests/vm/debian-packages.txt"):
+        (tree.folder / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(repo / name, tree.folder / name)
+    tree.play("bin/apt-get", 'echo "apt-get $@" >&2')
+    done = tree.run(script="provision")
+    assert done.returncode == 0, done.stderr
+    asked = done.stderr.split("apt-get install ")[1].split()
+    listed = (repo / "tests/vm/debian-packages.txt").read_text(encoding="utf-8").splitlines()
+    wanted = {line.split()[0] for line in listed if not line.startswith("#")}
+    assert wanted - set(asked) == {"linux-image-cloud-amd64"}, "the machine has its own kernel"

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from vm.conftest import QUICK
+from vm.conftest import QUICK, document
 from vm.machine_operator import SCRIPTS
 
 if TYPE_CHECKING:
@@ -16,8 +16,10 @@ if TYPE_CHECKING:
 
 ACTS = f"/usr/bin/python3 -I {SCRIPTS}/acts.py"
 SOCKET = "/var/tmp/acts/outside.sock"
+TCP = "127.0.0.1:7004"
+ALONE = "DEMOCRAI_OS_HELPER_SOCKET=/nonexistent/helper"
 USERS = ("ann",) if QUICK else ("ann", "root")
-NAMES = ("unix socket", "pathname", "abstract", "udp", "signal", "truncate")
+NAMES = ("unix socket", "pathname", "abstract", "tcp", "other tcp", "udp", "signal", "truncate")
 # From this ABI on Landlock judges the act itself; before it, seccomp refuses more or nobody does.
 SIGNALS, PATHNAMES = 6, 9
 SINCE = {
@@ -40,9 +42,11 @@ def _outside(operator: Operator) -> Iterator[None]:
     machine.must_succeed("systemctl stop acts.service; rm -rf /var/tmp/acts")
 
 
-def tried(operator: Operator, options: str | None, user: str = "ann") -> dict[str, str]:
+def tried(
+    operator: Operator, options: str | None, user: str = "ann", surroundings: str = ""
+) -> dict[str, str]:
     """Return what came of each act, under the launcher with these options or free."""
-    words = ACTS if options is None else f"democrai-launch {options} -- {ACTS}"
+    words = ACTS if options is None else f"{surroundings} democrai-launch {options} -- {ACTS}"
     said = operator.machine.must_succeed(words, user)
     read = json.loads(said.splitlines()[-1])
     assert isinstance(read, dict)
@@ -72,10 +76,34 @@ def test_a_declared_socket_can_be_reached_and_no_other(operator: Operator, abi: 
         assert result["abstract"] == "refused"
 
 
+@pytest.mark.parametrize("user", USERS)
+def test_without_the_helper_a_declared_port_can_be_reached_and_no_other(
+    operator: Operator, user: str
+) -> None:
+    result = tried(operator, f"--read / --connect {TCP}", user, ALONE)
+    reached = {name: result[name] for name in ("tcp", "other tcp", "udp")}
+    assert reached == {"tcp": "allowed", "other tcp": "refused", "udp": "refused"}
+
+
 def test_what_is_not_held_is_said(operator: Operator, abi: int) -> None:
     said = operator.machine.must_succeed("democrai-launch --explain --read / -- /bin/true", "ann")
     assert f"Landlock: ABI {abi}\n" in said
     assert ("signals" in said) == (abi < SIGNALS)
+
+
+@pytest.mark.parametrize("user", USERS)
+def test_the_receipt_tried_what_this_kernel_holds_and_names_the_rest(
+    operator: Operator, abi: int, user: str
+) -> None:
+    place = f"/var/tmp/receipt-of-{user}"
+    launched = f"democrai-launch --read / --receipt {place} -- /bin/true"
+    receipt: Any = document(operator.machine.must_succeed(f"{launched} && cat {place}", user))
+    plan, tried = receipt["plan"], receipt["tried"]
+    assert plan["landlock"]["abi"] == abi
+    assert ("signals" in {trial["class"] for trial in tried}) == (abi >= SIGNALS)
+    assert ("signals" in f"{plan['missing']} {plan['notes']}") == (abi < SIGNALS)
+    outcomes = [(trial["expected"], trial["outcome"] == "allowed") for trial in tried]
+    assert set(outcomes) == {("allowed", True), ("refused", False)}
 
 
 def test_status_says_what_is_held_and_from_which_abi_on_the_rest_is(
