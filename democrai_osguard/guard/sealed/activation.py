@@ -31,7 +31,7 @@ from democrai_osguard.guard.sealed.integrity import (
     watch_over,
 )
 from democrai_osguard.guard.sealed.origins import RUNTIME, STANDARD, is_genuine, origin
-from democrai_osguard.guard.sealed.own_folders import runtime_table
+from democrai_osguard.guard.sealed.own_folders import protect_own, runtime_table
 from democrai_osguard.guard.sealed.policies import policy_of, with_runtime
 
 if TYPE_CHECKING:
@@ -99,6 +99,7 @@ def enter(owner: object) -> object:
         return refusal(around or core.CLOSED, "sandbox_guard_denied", None, _ENTERING)
     if around is None:
         watch_over()
+        protect_own()
     if around is not None and is_guarded_code(caller, spec.makers):
         return refusal(around, "sandbox_guard_denied", None, _ENTERING)
     core.sweep(_closed)

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from posix import mkdir
 
-from democrai_osguard.directories import VARIABLES, own_folders
+from democrai_osguard.directories import OWN_NAMES, VARIABLES, own_folders
+from democrai_osguard.guard.sealed.answers import PROTECTED
 from democrai_osguard.guard.sealed.environment import LIVE
 from democrai_osguard.guard.sealed.paths import absolute, resolve
 
@@ -15,6 +16,7 @@ SYSTEM: dict[str, frozenset[str]] = {}  # what is the same everywhere, from inst
 HOME: list[str] = []  # where that is if no variable says so, likewise
 _OPERATIONS = ("read", "create", "modify", "delete")
 _ROOM = 16
+_states: set[str] = set()  # folders whose own files are closed already
 _tables: dict[tuple[str, ...], dict[str, frozenset[str]]] = {}
 
 
@@ -30,6 +32,17 @@ def runtime_table() -> dict[str, frozenset[str]]:
         table = {verb: own | SYSTEM.get(verb, frozenset()) for verb in _OPERATIONS}
         _tables[folders] = table
     return table
+
+
+def protect_own() -> None:
+    """Close the store, its key and the log wherever the state folder is by now."""
+    _, _, state, _, _ = _folders()
+    if state in _states:
+        return
+    _states.add(state)
+    place = _place(state)
+    if place is not None:
+        PROTECTED[0] = (*PROTECTED[0], *(f"{place}/{name}" for name in OWN_NAMES))
 
 
 def temp_folder() -> str | None:

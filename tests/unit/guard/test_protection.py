@@ -201,3 +201,18 @@ def test_importing_a_module_of_the_runtime_under_a_guard_works() -> None:
             return importlib.import_module("democrai_osguard.policy.decision").__name__
 
     assert confined(check) == "democrai_osguard.policy.decision"
+
+
+def test_the_store_is_closed_also_where_it_moved_after_the_first_guard(tmp_path: Path) -> None:
+    for name in ("approvals", "own"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "file").write_text(name)
+
+    def check() -> object:
+        with process_guard_context("m", "module", allowed_paths=["/"]):
+            before = _read(tmp_path / "approvals/file")
+        os.environ["DEMOCRAI_STATE_DIR"] = str(tmp_path)
+        with process_guard_context("m", "module", allowed_paths=["/"]):
+            return [before, *(_read(tmp_path / name / "file") for name in ("approvals", "own"))]
+
+    assert confined(check) == ["approvals", "sandbox_filesystem_denied", "own"]
