@@ -72,7 +72,7 @@ def take(private: list[ModuleType]) -> None:
     for found in _classes_in(private):
         _remember(vars(found))
         _ANCESTRIES.append((found, _ancestry(found), _bases.__get__(found)))
-    public = {id(getattr(module, "__dict__", None)) for module in modules.values()}
+    public = {id(getattr(module, "__dict__", None)) for module in list(modules.values())}
     for function in _functions_in([row[2] for row in _SNAPSHOTS]):
         if id(function.__globals__) not in public:  # others are called while loading only
             _remember_function(function)
@@ -131,16 +131,25 @@ def _same(space: Any, names: tuple[str, ...], values: tuple[Any, ...]) -> bool:
 
 def watch_over() -> None:
     """Remember public modules that are new, and their classes, for `repair`."""
-    if len(modules) == _seen[0]:
+    count = len(modules)
+    if count == _seen[0]:
         return
-    for name, module in list(modules.items()):
+    for name, module in list(modules.items()):  # other threads load more meanwhile
         if type(name) is str and name not in _LOADED and _is_ours(name):
+            if _is_loading(module):
+                count = -1  # it has more names soon: the next guard looks again
+                continue
             _LOADED[name] = module
-            inside = (value for value in vars(module).values() if isinstance(value, type))
+            inside = (value for value in list(vars(module).values()) if isinstance(value, type))
             own = [each for each in inside if each.__module__ == name]
             rows = _MAKING if name in _MAKERS or name.startswith(_BELOW) else _PUBLIC
             rows.extend(_whole(each) for each in (module, *own))
-    _seen[0] = len(modules)
+    _seen[0] = count
+
+
+def _is_loading(module: ModuleType) -> bool:
+    spec = getattr(module, "__spec__", None)
+    return bool(getattr(spec, "_initializing", False))
 
 
 def _is_ours(name: str) -> bool:
@@ -160,7 +169,7 @@ def watch_answers(modules: list[ModuleType], builtins: dict[str, Any]) -> None:
     """Remember the public code that answers about approvals, and what it calls by bare names."""
     owners: list[Any] = []
     for module in modules:
-        inside = (value for value in vars(module).values() if isinstance(value, type))
+        inside = (value for value in list(vars(module).values()) if isinstance(value, type))
         owners += [module, *(each for each in inside if each.__module__ == module.__name__)]
     _ANSWERING[:] = [
         (owner, vars(owner), tuple(vars(owner)), tuple(vars(owner).values())) for owner in owners

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import warnings
 from typing import TYPE_CHECKING
 
 import pytest
@@ -28,6 +29,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_connections_are_opened_in_every_way(place: Path) -> None:
     def check() -> object:
         before = sqlite3.connect(place / "one.db")
+        warnings.simplefilter("ignore", DeprecationWarning)  # of arguments by position
         with process_guard_context("m", "module", allowed_paths=[str(place)]):
 
             class Own(sqlite3.Connection):
