@@ -13,7 +13,7 @@ from guard.confined import confined
 from democrai_osguard import process_guard_context
 
 _OURS = "democrai_osguard.guard.loaded_by_a_test"
-_ROUNDS = 12  # forks: a guard is put in place once in each
+_ROUNDS = 4  # forks: a guard is put in place once in each
 
 
 def test_modules_may_come_and_go_while_the_guard_is_put_in_place() -> None:
