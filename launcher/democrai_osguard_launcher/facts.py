@@ -9,7 +9,7 @@ from . import kernel, program
 from .baseline import LOADERS
 from .errors import LaunchError
 from .plan import DIRECTORY, FILE, MISSING, SOCKET, Facts
-from .rules import FILESYSTEM, NETWORK, SYSTEM_DEPENDENCY
+from .rules import FILESYSTEM, NETWORK, SYSTEM_DEPENDENCY, within
 from .stored_programs import MACHINES
 
 TYPE_CHECKING = False
@@ -42,6 +42,7 @@ def gather(rules: Sequence[Rule], command: program.Program | None, path: str | N
         helper_lacks=lacks or (),
         objects={target: found for target, (_, found) in seen.items() if found},
         loaders=_loaders(started),
+        to_helper=_to_helper(rules, seen),
     )
 
 
@@ -105,6 +106,24 @@ def _what_the_helper_lacks(rules: Sequence[Rule]) -> tuple[str, ...] | None:
     from .helper_socket import missing_layers  # noqa: PLC0415 - only network rules need the helper
 
     return missing_layers()
+
+
+def _to_helper(
+    rules: Sequence[Rule], seen: dict[str, tuple[str, tuple[int, int] | None]]
+) -> frozenset[str]:
+    """Return the targets of rules to modify by which the helper's socket could be reached."""
+    modified = {rule.target for rule in rules if rule.operation == "modify"}
+    if not modified:
+        return frozenset()
+    from .helper_socket import places  # noqa: PLC0415 - most commands modify nothing
+
+    own = {os.path.realpath(place) for place in places()}
+    objects = {found for place in own if (found := look(place)[1])}
+    return frozenset(
+        target
+        for target in modified
+        if any(within(place, {target}) for place in own) or seen[target][1] in objects
+    )
 
 
 def can_filter() -> bool:

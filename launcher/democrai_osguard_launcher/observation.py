@@ -48,6 +48,7 @@ def prepare(
 def _open_plan(rules: tuple[Rule, ...], command: Program) -> Plan:
     """Plan for rules that open everything, and for every kind of socket."""
     known = dict(zip(Facts._fields, gather(rules, command, None), strict=True))
-    open_facts = Facts(**{**known, "helper": False})  # type: ignore[arg-type] # nobody is asked to hold addresses
+    # Nobody is asked to hold addresses, and nobody is kept from the helper.
+    open_facts = Facts(**{**known, "helper": False, "to_helper": frozenset()})  # type: ignore[arg-type]
     fields = dict(zip(Plan._fields, make_plan(rules, open_facts, dials=False), strict=True))
     return Plan(**{**fields, "sockets": tuple(SOCKETS)})  # type: ignore[arg-type]

@@ -27,6 +27,8 @@ _ABI_SIGNALS, _ABI_UNIX, _ABI_UDP = 6, 9, 10
 CONNECT, SOCKET_PATHS, NAMES = "connect", "socket paths", "names"
 BY_PATH = "Landlock cannot tell which socket is connected to"  # so that the broker does
 NO_SOCKETS = "a unix socket beneath it needs a modify rule of its own"
+NOT_TO_HELPER = "nothing: no command talks to the helper"
+NOT_BESIDE_HELPER = "its unix sockets stay closed, since the helper's is among them"
 _ASKED_SOCKETS = ("unix", "tcp", "netlink route", "udp")
 
 
@@ -44,6 +46,7 @@ class Facts(Record):
     objects: Mapping[str, tuple[int, int]] = {}  # device and number of the targets that exist
     loaders: tuple[str, ...] = ()  # what the kernel opens to start others
     helper_lacks: tuple[str, ...] = ()  # of its layers, each with the reason
+    to_helper: frozenset[str] = frozenset()  # targets that are its socket, or have it beneath them
 
 
 class RulePlan(Record):
@@ -179,8 +182,11 @@ def _filesystem_label(rule: Rule, modifiable: frozenset[str], facts: Facts) -> t
         return _through_broker(facts, "Landlock has no such right on a single name")
     if rule.operation == "create" and not within(rule.target, modifiable):
         return _through_broker(facts, "Landlock has no right to write only what is new")
-    if kind == SOCKET and rule.operation == "modify" and _judges_paths([rule], facts):
-        return BROKERED, BY_PATH
+    if kind == SOCKET and rule.operation == "modify":
+        if rule.target in facts.to_helper:
+            return _exact(facts, NOT_TO_HELPER)
+        if _judges_paths([rule], facts):
+            return BROKERED, BY_PATH
     if kind == MISSING:
         return _exact(facts, "nothing: the path does not exist, so nothing is opened")
     held_by = _HELD_BY if facts.notifications else _HELD_WITHOUT_BROKER
@@ -210,12 +216,19 @@ def _can_broker(facts: Facts) -> bool:
 
 
 def _sockets_apart(plans: Sequence[RulePlan], facts: Facts) -> Iterator[RulePlan]:
-    """Say of folders that no socket beneath them can be talked to, where only a named one can."""
-    apart = facts.seccomp and 0 < facts.abi < _ABI_UNIX
-    apart = apart and not _declares_socket([planned.rule for planned in plans], facts)
+    """Say of folders that no socket beneath them can be talked to, and why."""
+    named = _declares_socket([planned.rule for planned in plans], facts)
     for rule, label, held_by in plans:
         folder = rule.operation == "modify" and facts.kinds.get(rule.target) == DIRECTORY
-        yield RulePlan(rule, label, f"{held_by}; {NO_SOCKETS}" if folder and apart else held_by)
+        why = _without_sockets(rule, facts, named=named) if folder else ""
+        yield RulePlan(rule, label, f"{held_by}; {why}" if why else held_by)
+
+
+def _without_sockets(rule: Rule, facts: Facts, *, named: bool) -> str:
+    if 0 < facts.abi < _ABI_UNIX:
+        return NO_SOCKETS if facts.seccomp and not named else ""
+    beside = bool(facts.abi) and rule.target in facts.to_helper
+    return NOT_BESIDE_HELPER if beside and not _has_broker(facts) else ""
 
 
 def _seen_too(planned: RulePlan) -> RulePlan:
@@ -261,8 +274,18 @@ def _peers(rules: Sequence[Rule], facts: Facts, network: NetworkPlan) -> Iterato
 
 
 def _judges_paths(rules: Sequence[Rule], facts: Facts) -> bool:
-    """Tell whether the broker must judge which pathname sockets are connected to."""
-    return _declares_socket(rules, facts) and facts.abi < _ABI_UNIX and _has_broker(facts)
+    """Tell whether the broker must judge which pathname sockets are connected to.
+
+    Where Landlock can, it cannot leave out one socket of a folder, and that is the helper's.
+    """
+    if facts.abi < _ABI_UNIX:
+        return _declares_socket(rules, facts) and _has_broker(facts)
+    return _has_broker(facts) and any(
+        rule.target in facts.to_helper
+        and rule.operation == "modify"
+        and facts.kinds[rule.target] == DIRECTORY
+        for rule in rules
+    )
 
 
 def _has_broker(facts: Facts) -> bool:
@@ -305,6 +328,8 @@ def _declared(rules: Sequence[Rule], facts: Facts) -> dict[str, int]:
     for rule in rules:
         if rule.resource_type == FILESYSTEM and facts.kinds[rule.target] != MISSING:
             rights = _rights(rule.operation, facts.kinds[rule.target])
+            if rule.target in facts.to_helper:
+                rights &= ~landlock.RESOLVE_UNIX
             declared[rule.target] = declared.get(rule.target, 0) | rights
         for path in facts.programs.get(rule.target, ()):
             declared[path] = declared.get(path, 0) | RUN
@@ -333,6 +358,7 @@ def _declares_socket(rules: Sequence[Rule], facts: Facts) -> bool:
     return any(
         rule.resource_type == FILESYSTEM
         and rule.operation == "modify"
+        and rule.target not in facts.to_helper
         and facts.kinds[rule.target] == SOCKET
         for rule in rules
     )

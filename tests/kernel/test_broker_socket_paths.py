@@ -8,6 +8,7 @@ import os
 import select
 import signal
 import socket
+import sys
 import threading
 import time
 from typing import TYPE_CHECKING
@@ -16,13 +17,13 @@ import pytest
 from host_features import landlock_abi
 from kernel.conftest import plan_for
 
-from democrai_osguard_launcher.plan import FULL, NO_SOCKETS
+from democrai_osguard_launcher.plan import FULL, NO_SOCKETS, NOT_TO_HELPER
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from kernel.conftest import Action, Confined, Free, Grant
+    from kernel.conftest import Action, Confined, Free, Grant, Launch
 
 pytestmark = pytest.mark.needs("landlock", "seccomp")
 
@@ -134,6 +135,35 @@ def test_the_helpers_socket_is_never_connected_to(
         monkeypatch.setenv("DEMOCRAI_OS_HELPER_SOCKET", str(own))
         assert confined(talk(own), *rules) == "EACCES"
         assert confined(talk(second), *rules) == "EACCES"
+
+
+def test_a_folder_opens_its_sockets_without_the_helpers(
+    tmp_path: Path, confined: Confined, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own, other = tmp_path / "own", tmp_path / "other"
+    rules = [("modify", tmp_path), ("modify", other)]
+    with listener(own), listener(other):
+        assert confined(talk(own), *rules) == "allowed"
+        monkeypatch.setenv("DEMOCRAI_OS_HELPER_SOCKET", str(own))
+        assert confined(talk(own), *rules) == "EACCES"
+        assert confined(talk(other), *rules) == "allowed"
+
+
+@pytest.mark.parametrize("target", ["own", "."])
+def test_a_command_with_a_rule_for_the_helpers_socket_starts_and_is_told(
+    target: str, tmp_path: Path, launch: Launch
+) -> None:
+    """What is tried before it starts counts on the same answer as the command will get."""
+    own = tmp_path / "own"
+    where = {"DEMOCRAI_OS_HELPER_SOCKET": str(own)}
+    rules = ("--modify", tmp_path / target, "--read", tmp_path)
+    act = f"import socket; socket.socket(socket.AF_UNIX).connect({str(own)!r})"
+    with listener(own):
+        result = launch(*rules, "--", sys.executable, "-I", "-c", act, environment=where)
+        assert "PermissionError" in result.stderr
+        assert result.returncode == 1
+        explained = launch("--explain", *rules, "--", "true", environment=where).stdout
+        assert (NOT_TO_HELPER in explained) == (target == "own")
 
 
 def test_abstract_sockets_stay_closed(tmp_path: Path, free: Free, confined: Confined) -> None:

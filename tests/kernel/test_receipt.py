@@ -251,6 +251,8 @@ def test_each_mistake_is_noticed(work: Path, mistake: str | None) -> None:
     )
     if mistake in ABOUT_STARTING and not can_ask_about_starting():
         pytest.skip("before Linux 6.14 nobody can ask whether a program could be started")
+    if mistake == "unix sockets exist" and "unix" in plan.sockets:
+        pytest.skip("no mistake where Landlock judges which sockets are connected to")
 
     verdict = in_a_fork(lambda: confine_otherwise(plan, change), None)
     assert verdict == "allowed" if mistake is None else re.search(message, verdict), verdict

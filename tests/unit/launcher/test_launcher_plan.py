@@ -289,6 +289,36 @@ def test_only_what_landlock_cannot_judge_is_brokered(
     assert made.brokered == kinds
 
 
+def beside_the_helper(abi: int, broker: bool = True) -> Facts:
+    """Return the facts of a host whose helper listens at /srv/a/s."""
+    known = facts(abi, broker=broker, t=SOCKET)
+    kinds = {**known.kinds, "/srv/a/s": SOCKET}
+    reaching = frozenset({"/srv/a", "/srv/a/s"})
+    return Facts(*known[:3], kinds, {}, to_helper=reaching)
+
+
+@pytest.mark.parametrize("abi", [8, 9])
+def test_the_helpers_socket_is_opened_by_no_rule(abi: int) -> None:
+    made = make_plan([fs("modify", "/srv/a/s")], beside_the_helper(abi))
+    assert "resolve_unix" not in declared(made)["/srv/a/s"]
+    assert plan.SOCKET_PATHS not in made.brokered
+    assert made.rules[0].held_by == plan.NOT_TO_HELPER
+    assert ("unix" in made.sockets) == (abi >= 9)
+
+
+def test_the_broker_opens_the_other_sockets_of_the_helpers_folder() -> None:
+    rules = [fs("modify"), fs("modify", "/srv/t")]
+    made = make_plan(rules, beside_the_helper(9))
+    assert "resolve_unix" not in declared(made)["/srv/a"]
+    assert "resolve_unix" in declared(made)["/srv/t"]
+    assert plan.SOCKET_PATHS in made.brokered
+    without = make_plan(rules, beside_the_helper(9, broker=False))
+    assert plan.SOCKET_PATHS not in without.brokered
+    assert "resolve_unix" not in declared(without)["/srv/a"]
+    assert without.rules[0].held_by.endswith(plan.NOT_BESIDE_HELPER)
+    assert plan.NOT_BESIDE_HELPER not in without.rules[1].held_by
+
+
 def test_without_notifications_it_stays_closed_and_says_so() -> None:
     known = facts()
     without = Facts(known.abi, known.seccomp, False, known.kinds, {})
