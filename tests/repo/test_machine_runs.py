@@ -179,7 +179,8 @@ def _vagrant_accepts(folder: Path) -> bool:
 
 @pytest.mark.needs("vagrant")
 def test_vagrant_accepts_its_file_and_finds_the_script(repo: Path, tree: Tree) -> None:
-    shutil.copy(repo / "Vagrantfile", tree.folder / "Vagrantfile")
+    for name in ("Vagrantfile", ".gitignore"):
+        shutil.copy(repo / name, tree.folder / name)
     assert not _vagrant_accepts(tree.folder), "there is no script yet"
     shutil.copy(repo / "scripts/provision", tree.folder / "scripts/provision")
     assert _vagrant_accepts(tree.folder)
