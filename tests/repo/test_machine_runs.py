@@ -9,10 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from host_features import PROBES
 from vm.conftest import ABI
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+PROBES["vagrant"] = lambda: shutil.which("vagrant")
 
 DAY = 86400
 SEEN = 'echo "$DEMOCRAI_VM_SUITE ${DEMOCRAI_VM_UPGRADE:-0} $@"'
@@ -159,6 +162,28 @@ def test_vagrant_has_every_suite_and_prepares_it_with_the_same_script(repo: Path
     said = (repo / "Vagrantfile").read_text(encoding="utf-8")
     assert [suite for suite in ABI if f'"{suite}" => "debian/' not in said] == []
     assert '"shell", path: "scripts/provision", args: [suite]' in said
+
+
+def _vagrant_accepts(folder: Path) -> bool:
+    """Tell what Vagrant says of the file there, whatever machines this host could run."""
+    done = subprocess.run(
+        ["vagrant", "validate", "--ignore-provider"],
+        cwd=folder,
+        env={**os.environ, "VAGRANT_HOME": f"{folder}/home", "VAGRANT_CHECKPOINT_DISABLE": "1"},
+        capture_output=True,
+        check=False,
+        timeout=120,
+    )
+    return done.returncode == 0
+
+
+@pytest.mark.needs("vagrant")
+def test_vagrant_accepts_its_file_and_finds_the_script(repo: Path, tree: Tree) -> None:
+    for name in ("Vagrantfile", ".gitignore"):
+        shutil.copy(repo / name, tree.folder / name)
+    assert not _vagrant_accepts(tree.folder), "there is no script yet"
+    shutil.copy(repo / "scripts/provision", tree.folder / "scripts/provision")
+    assert _vagrant_accepts(tree.folder)
 
 
 def test_what_it_prepares_has_the_packages_of_the_machines(repo: Path, tree: Tree) -> None:
