@@ -24,6 +24,7 @@ from democrai_osguard.guard.sealed.core import (
     current,
     get,
     state_of,
+    without_history,
 )
 from democrai_osguard.guard.sealed.paths import (
     CHANGES,
@@ -413,10 +414,7 @@ def bare(error: BaseException, state: State) -> BaseException:
     """Return an exception without our frames in its history."""
     if type(error) is Warning:
         return as_refusal(error, state)
-    error.__traceback__ = None
-    error.__context__ = None
-    error.__cause__ = None
-    return error
+    return without_history(error)
 
 
 def exact(path: object) -> None:
