@@ -237,7 +237,8 @@ def _configure_tasks(tasks: ModuleType) -> None:
         chosen.refresh_seconds,
     ))  # fmt: skip
     tasks.PYTHON.append(sys.executable)
-    tasks.ENVIRONMENT.append(dict(os.environb))
+    inner: Any = os.environb._data  # type: ignore[attr-defined]  # noqa: SLF001 - copied in one step
+    tasks.ENVIRONMENT.append(dict(inner))
 
 
 def _skipped() -> list[Any]:

@@ -392,5 +392,5 @@ def external_access(*question: Any) -> object:
 
 def _forget_refusals(state: State) -> None:
     """Forget what was refused: a person may have allowed it since."""
-    for key in [key for key, answer in list(state.answers.items()) if answer is not None]:
+    for key in [key for key, answer in state.answers.copy().items() if answer is not None]:
         state.answers.pop(key, None)

@@ -214,9 +214,9 @@ def parts_of(code: CodeType) -> list[CodeType]:
 
 def _forget_marks() -> None:
     """Forget code that nobody can run any more: it is only here, and nothing leads to it."""
-    for key, (code, _) in list(MARKED.items()):
+    for key, (code, _) in MARKED.copy().items():
         if getrefcount(code) <= _SPARE_REFERENCES and not getweakrefcount(code):
-            del MARKED[key]
+            MARKED.pop(key, None)
     _room[0] = max(_ROOM, 2 * len(MARKED))
 
 
@@ -295,7 +295,10 @@ def sweep(closed: list[LockType]) -> None:
         if getrefcount(token) <= _SPARE_REFERENCES + own:
             for table in (STATES, FRESH, NAMED):
                 table.pop(token, None)
-            closed.remove(token)
+            try:  # noqa: SIM105 - `suppress` is everybody's class, and would run in here
+                closed.remove(token)
+            except ValueError:
+                pass  # another thread, which enters a guard as well, was faster
 
 
 CLOSED = SimpleNamespace(
