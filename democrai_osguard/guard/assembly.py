@@ -25,7 +25,7 @@ from democrai_osguard.guard import (
     wrappers,
 )
 from democrai_osguard.guard.outcome import Callers, as_error
-from democrai_osguard.guard.vault import Vault, door
+from democrai_osguard.guard.vault import Vault, door, show_back
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 _SEALED = "democrai_osguard.guard.sealed"
 _MODULES = (
+    "frames",
     "core",
     "origins",
     "callers",
@@ -163,6 +164,7 @@ def assemble(doors: dict[str, Any], undescribed: Iterable[Any]) -> None:
         guard.hand_over(ready["describe"])
     doors.update(proxy)
     sealed["integrity"].watch_mapping(doors)
+    show_back(sealed["frames"].shown_back)
     sys.addaudithook(_hook(sealed, ready["token"], ready["watching"]))
 
 
@@ -198,7 +200,7 @@ def _configure(sealed: dict[str, ModuleType], vault: Vault) -> None:
     sealed["answers"].PROTECTED[0] = own_places()
     _configure_tasks(sealed["tasks"])
     for module in vault.modules.values():
-        vars(module)[sealed["hook"].SEALED] = True
+        vars(module)[sealed["frames"].SEALED] = True
     Callers.roots = (*core.TRUSTED_ROOTS[0], own)
     Callers.through = _passing_modules()
 
@@ -235,7 +237,8 @@ def _configure_tasks(tasks: ModuleType) -> None:
         chosen.refresh_seconds,
     ))  # fmt: skip
     tasks.PYTHON.append(sys.executable)
-    tasks.ENVIRONMENT.append(dict(os.environb))
+    inner: Any = os.environb._data  # type: ignore[attr-defined]  # noqa: SLF001 - copied in one step
+    tasks.ENVIRONMENT.append(dict(inner))
 
 
 def _skipped() -> list[Any]:
@@ -302,4 +305,7 @@ def _hook(sealed: dict[str, ModuleType], token: Any, watching: Any) -> Any:
             if answer is not None:
                 raise _as_error(answer) from None
 
-    return hook
+    # A namespace of its own, as empty as it is hidden: on 3.13 whoever reaches its frame while it
+    # is interrupted could write its locals.
+    space = {sealed["frames"].SEALED: False, "__builtins__": {}}
+    return types.FunctionType(hook.__code__, space, hook.__name__, hook.__defaults__)

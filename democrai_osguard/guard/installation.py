@@ -103,6 +103,6 @@ def _answering() -> list[ModuleType]:
     """Return the loaded modules that may take part in an answer; packages only gather names."""
     return [
         module
-        for name, module in sorted(sys.modules.items())
+        for name, module in sorted(sys.modules.copy().items())
         if name.startswith(_ANSWERING) and not hasattr(module, "__path__")
     ]

@@ -1,6 +1,8 @@
 """Putting wrappers in the place of originals, wherever a module or class holds one.
 
-Libraries that are not loaded yet get their rows when they arrive.
+Libraries that are not loaded yet get their rows when they arrive. Other threads load modules
+meanwhile, so namespaces are walked as copies: `copy` makes one in a single step. A list of `items`
+makes a tuple for each, and on 3.11 any of these can start a collection, which lets others in.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ def replace_everywhere(pairs: Sequence[tuple[Any, Any]]) -> None:
 
 
 def _replace_in(space: dict[str, Any], table: dict[int, Any]) -> None:
-    for name, value in list(space.items()):
+    for name, value in space.copy().items():
         if id(value) in table:
             space[name] = table[id(value)]
         elif type(value) is FunctionType:
@@ -39,7 +41,7 @@ def _replace_in(space: dict[str, Any], table: dict[int, Any]) -> None:
 
 
 def _replace_in_class(owner: type, table: dict[int, Any]) -> None:
-    for name, value in list(vars(owner).items()):
+    for name, value in vars(owner).copy().items():
         if id(value) in table:
             setattr(owner, name, staticmethod(table[id(value)]))
         elif type(value) is FunctionType:
@@ -52,7 +54,7 @@ def _replace_defaults(function: FunctionType, table: dict[int, Any]) -> None:
         function.__defaults__ = tuple(table.get(id(value), value) for value in defaults)
     named = function.__kwdefaults__
     if named:
-        for key, value in named.items():
+        for key, value in named.copy().items():
             named[key] = table.get(id(value), value)
 
 
@@ -66,7 +68,7 @@ def _replace_in_sets(table: dict[int, Any]) -> None:
         "supports_effective_ids",
     ):
         known = getattr(os_module, name)
-        replaced = {function for function in known if id(function) in table}
+        replaced = {function for function in known.copy() if id(function) in table}
         known |= {table[id(function)] for function in replaced}
         known -= replaced
 

@@ -853,6 +853,109 @@ _KEPT_FRAMES = {
         "for t in kept: attempt(lambda: hunt(t.tb_frame))"
     ),
 }
+# A frame that is put above the sealed part each time it goes on: it was handed out before.
+_LOOKING = (
+    "import gc, os, signal, sys, threading, weakref\nframes = []\n"
+    "def look():\n    for f in frames: hunt(f)\n"
+    "def looking():\n    frames.append(sys._getframe())\n    while True:\n        yield\n        look()\n"
+    "class Waiting:\n    def __await__(s):\n        while True:\n            yield\n            look()\n"
+    "def opened(resume):\n"
+    "    def o(p, f): resume(); return os.open(p, f)\n    open(IN + '/ok', opener=o).close()\n"
+    "held = looking()\nnext(held)\n"
+    "class D:\n    def __init__(s): s.me = s\n"
+    "def collecting():\n    gc.set_threshold(1)\n    for _ in range(300):\n        kept.append(made())\n"
+    "        try: open(IN + '/missing')\n        except OSError: pass\n    gc.set_threshold(700)\n"
+)
+_RESUMED = {
+    "generator-in-an-opener": "opened(lambda: next(held))",
+    "generator-in-a-codec": (
+        "import codecs\ncodecs.register(lambda name: next(held))\n"
+        "try: open(IN + '/ok', encoding='no-such')\nexcept LookupError: pass"
+    ),
+    "generator-in-a-finalizer": (
+        "D.__del__ = lambda s: next(held)\nkept = []\nmade = lambda: D() and 0\ncollecting()"
+    ),
+    "generator-in-a-weak-reference": (
+        "kept = []\nmade = lambda: weakref.ref(D(), lambda r: next(held))\ncollecting()"
+    ),
+    "generator-in-a-collection": (
+        "gc.callbacks.append(lambda *a: next(held))\nkept = []\nmade = D\ncollecting()\n"
+        "gc.callbacks.clear()"
+    ),
+    "generator-in-a-signal-handler": (
+        "signal.signal(signal.SIGUSR1, lambda n, f: next(held))\n"
+        "opened(lambda: signal.raise_signal(signal.SIGUSR1))"
+    ),
+    "generator-that-delegates": (
+        "def outer(inner): yield from inner\nheld = outer(held)\nnext(held)\n"
+        "frames[:] = [held.gi_frame]\nopened(lambda: next(held))"
+    ),
+    "generator-in-another-thread": (
+        "running, seen = threading.Event(), threading.Event()\n"
+        "look = lambda: (running.set(), seen.wait(60))\n"
+        "work = threading.Thread(target=opened, args=(lambda: next(held),))\n"
+        "work.start()\nrunning.wait(60)\n"
+        "try: hunt(frames[0])\nfinally: seen.set(); work.join()"
+    ),
+    "coroutine": (
+        "async def main(): await Waiting()\nheld = main()\nheld.send(None)\n"
+        "frames[:] = [held.cr_frame]\nopened(lambda: held.send(None))"
+    ),
+    "asynchronous-generator": (
+        "async def main():\n    await Waiting()\n    yield\n"
+        "held = main()\nstep = held.__anext__()\nstep.send(None)\n"
+        "frames[:] = [held.ag_frame]\nopened(lambda: step.send(None))"
+    ),
+    "frame-of-a-traceback": (
+        "def failing():\n    try: 1 / 0\n"
+        "    except ZeroDivisionError as e: frames[:] = [e.__traceback__.tb_frame]\n"
+        "    while True:\n        yield\n        look()\n"
+        "held = failing()\nnext(held)\nopened(lambda: next(held))"
+    ),
+    "event-that-is-made-up": (
+        "class T:\n    tb_frame = property(lambda s: hunt(sys._getframe()))\n"
+        "if FREE: T().tb_frame\nsys.audit('object.__getattr__', T(), 'tb_frame')"
+    ),
+    "hook": (  # from 3.13 on, whoever sees a frame that runs can write its locals
+        "def handle(*_):\n    f = sys._getframe()\n    while f is not None:\n"
+        "        won(FREE or '_judge' in f.f_locals); f = f.f_back\n"
+        "def again(*_): attempt(handle); signal.setitimer(signal.ITIMER_REAL, 0.0005)\n"
+        "signal.signal(signal.SIGALRM, again)\nagain()\n"
+        "for _ in range(20000):\n    try: sys.audit('open', SECRET, 'r', 0)\n"
+        "    except PermissionError: pass\n"
+        "signal.signal(signal.SIGALRM, signal.SIG_IGN)"
+    ),
+}
+# What nobody holds any more, kept where everybody finds it.
+_GARBAGE = {
+    "frames": (
+        "import gc\nclass E(Exception): __traceback__ = property(lambda s: 0, lambda s, v: 0)\n"
+        "def o(p, f): raise E\nkept = []\ntry: open(IN + '/ok', opener=o)\n"
+        "except E as e: kept += [e, kept]\n"
+        "gc.set_debug(gc.DEBUG_SAVEALL)\ndel kept\ngc.collect()\n"
+        "for each in gc.garbage:\n"
+        "    if hasattr(each, 'f_globals'): won(FREE or 'READING' in each.f_globals)"
+    ),
+    "states": (
+        "import gc\ngc.set_debug(gc.DEBUG_SAVEALL)\nif FREE: won(1)\ndef f(p):\n    gc.collect()\n"
+        "    return any('STATES' in getattr(each, '__globals__', ()) for each in gc.garbage)\n"
+        "AGAIN += [f, f, f]"
+    ),
+}
+# A generator that changes what the guard goes by, wherever it finds it.
+_REWRITTEN = {
+    "frame-of-a-generator": (
+        "import gc, sys\nframes = []\ndef looking():\n    frames.append(sys._getframe())\n"
+        "    while True:\n        yield\n        f = frames[0]\n        while f is not None:\n"
+        "            state = f.f_locals.get('state')\n"
+        "            if hasattr(state, 'roots'): state.roots, state.answers = dict.fromkeys(\n"
+        "                state.roots, frozenset({'/'})), {}\n            f = f.f_back\n"
+        "look = looking()\nnext(look)\nclass D:\n    def __init__(s): s.me = s\n"
+        "    def __del__(s): next(look)\ngc.set_threshold(1)\n"
+        "for _ in range(300):\n    D()\n    try: open(IN + '/missing')\n    except OSError: pass\n"
+        "gc.set_threshold(700)\nwon(open(SECRET).read())"
+    ),
+}
 # What pure Python cannot hold: SECURITY.md lists each, with the layer that does.
 _KNOWN = {
     "held-descriptor": "import os; won(os.read(HELD, 6))",
@@ -875,17 +978,6 @@ _KNOWN = {
     "certificates-by-base-class": (
         "import ssl, _ssl\nc = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)\n"
         "_ssl._SSLContext.load_verify_locations(c, OUT + '/cert.pem')\nwon(c.cert_store_stats())"
-    ),
-    "frame-of-a-generator": (
-        "import gc, sys\nframes = []\ndef looking():\n    frames.append(sys._getframe())\n"
-        "    while True:\n        yield\n        f = frames[0]\n        while f is not None:\n"
-        "            state = f.f_locals.get('state')\n"
-        "            if hasattr(state, 'roots'): state.roots, state.answers = dict.fromkeys(\n"
-        "                state.roots, frozenset({'/'})), {}\n            f = f.f_back\n"
-        "look = looking()\nnext(look)\nclass D:\n    def __init__(s): s.me = s\n"
-        "    def __del__(s): next(look)\ngc.set_threshold(1)\n"
-        "for _ in range(300):\n    D()\n    try: open(IN + '/missing')\n    except OSError: pass\n"
-        "gc.set_threshold(700)\nwon(open(SECRET).read())"
     ),
     "code-under-a-false-name": (
         "import os\ncode = compile('def f(p): return open(p).read()', os.__file__, 'exec')\n"
@@ -920,5 +1012,11 @@ OTHER_TECHNIQUES = (
     *(Technique(f"renamed-{name}", _RENAME + code, GUARD) for name, code in _RENAMED.items()),
     *(Technique(f"renamed-{name}", _RENAME + code, FILES) for name, code in _RENAMED_LATER.items()),
     *(Technique(f"frames-{name}", _HUNT + code, SILENT) for name, code in _KEPT_FRAMES.items()),
+    *(
+        Technique(f"resumed-{name}", _HUNT + _LOOKING + code, SILENT)
+        for name, code in _RESUMED.items()
+    ),
+    *(Technique(f"garbage-{name}", code, INTROSPECTION) for name, code in _GARBAGE.items()),
+    *(Technique(f"resumed-{name}", code, FILES) for name, code in _REWRITTEN.items()),
     *(Technique(f"known-{name}", code, LAUNCHER) for name, code in _KNOWN.items()),
 )

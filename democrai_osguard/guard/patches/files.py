@@ -63,6 +63,7 @@ SILENT_CALLS = (
     ("posix", "setns"),
     ("posix", "unshare"),
     ("sys", "activate_stack_trampoline"),
+    ("gc", "set_debug"),
 )
 # Probes that answer False to any error: a refusal must not look like an absence.
 # Module, probe, the door that it asks, and what the file must be.

@@ -23,6 +23,7 @@ from democrai_osguard.guard.sealed.answers import (
 )
 from democrai_osguard.guard.sealed.callers import is_guarded_code, makers, opener, past_helpers
 from democrai_osguard.guard.sealed.core import STATES, VAR, State, current, text_of, unguarded
+from democrai_osguard.guard.sealed.frames import back
 from democrai_osguard.guard.sealed.imports import NEVER, SENSITIVE, opened
 from democrai_osguard.guard.sealed.integrity import (
     repair,
@@ -231,16 +232,16 @@ def _may_close(record: SimpleNamespace, caller: FrameType | None) -> bool:
     while frame is not None:
         if frame is record.caller:
             return False
-        frame = frame.f_back
+        frame = back(frame)
     return record.thread == get_ident() and not is_guarded_code(caller)
 
 
 def _runner(frame: FrameType | None) -> FrameType | None:
     """Return the frame that will run the guarded work: past generators that only yield to it."""
-    while frame is not None and frame.f_back is not None:
-        if not any(frame.f_back.f_code is code for code in GENERATOR_ENTER):
-            return frame
-        frame = past_helpers(frame.f_back.f_back)
+    beneath = None if frame is None else back(frame)
+    while beneath is not None and any(beneath.f_code is code for code in GENERATOR_ENTER):
+        frame = past_helpers(back(beneath))
+        beneath = None if frame is None else back(frame)
     return frame
 
 
@@ -391,5 +392,5 @@ def external_access(*question: Any) -> object:
 
 def _forget_refusals(state: State) -> None:
     """Forget what was refused: a person may have allowed it since."""
-    for key in [key for key, answer in list(state.answers.items()) if answer is not None]:
+    for key in [key for key, answer in state.answers.copy().items() if answer is not None]:
         state.answers.pop(key, None)

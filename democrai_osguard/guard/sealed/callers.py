@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from democrai_osguard.guard.sealed.core import here, text_of
+from democrai_osguard.guard.sealed.frames import back
 from democrai_osguard.guard.sealed.origins import (
     GUARDED,
     HOST,
@@ -35,16 +36,16 @@ def opener() -> FrameType | None:
     """
     frame = here()
     for _ in range(2):  # the function behind the door, and the one that shields it
-        frame = None if frame is None else frame.f_back
+        frame = None if frame is None else back(frame)
     if frame is not None and any(frame.f_code is code for code in METHODS):
-        frame = frame.f_back
+        frame = back(frame)
     return past_helpers(frame)
 
 
 def past_helpers(frame: FrameType | None) -> FrameType | None:
     """Return the first frame that acts on its own account."""
     while frame is not None and any(frame.f_code is code for code in SKIP):
-        frame = frame.f_back
+        frame = back(frame)
     return frame
 
 
@@ -65,7 +66,7 @@ def is_guarded_code(frame: FrameType | None, makers: frozenset[str] = frozenset(
             by_package = True
         elif frame.f_code is RUNNER_CODE[0] or (whose == STANDARD and _LOOP in name):
             return True
-        frame = frame.f_back
+        frame = back(frame)
     return not by_package
 
 
@@ -78,5 +79,5 @@ def makers(frame: FrameType | None) -> frozenset[str]:
             break
         if whose == PACKAGE:
             found.add(package_of(text_of(frame.f_code.co_filename) or ""))
-        frame = frame.f_back
+        frame = back(frame)
     return frozenset(found)

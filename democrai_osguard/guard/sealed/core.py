@@ -18,6 +18,8 @@ from time import monotonic
 from types import CodeType, FrameType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+from democrai_osguard.guard.sealed.frames import back
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -46,6 +48,9 @@ REMEMBER_SECONDS = 0.4  # and then no answer is older; the service's own memory 
 TRUSTED_ROOTS: list[tuple[str, ...]] = [()]
 
 get = VAR.get
+_HISTORY: list[Callable[[BaseException, None], None]] = [
+    vars(BaseException)[name].__set__ for name in ("__traceback__", "__context__", "__cause__")
+]
 _SPARE_REFERENCES = 3  # the table, the loop variable and the call that counts
 _ROOM = 16_384  # marks, before those of code that is gone are dropped
 _room = [_ROOM]
@@ -93,7 +98,7 @@ def in_bypass(state: State) -> State | None:
 def _is_on_stack(wanted: FrameType) -> bool:
     frame = here()
     while frame is not None and frame is not wanted:
-        frame = frame.f_back
+        frame = back(frame)
     return frame is not None
 
 
@@ -126,7 +131,7 @@ def here() -> FrameType | None:
     ident, collects = get_ident(), collecting()
     stop_collecting()
     EXPECTED[ident] = True
-    beneath = _getframe(0).f_back.f_back  # type: ignore[union-attr] # a function called this
+    beneath = back(back(_getframe(0)))  # type: ignore[arg-type] # a function called this
     if collects:
         start_collecting()
     return beneath
@@ -159,7 +164,7 @@ def _owner_on_stack() -> State | None:
             # One without a guard may be a forgery, which is called by what it hides.
             if state is not None:
                 return state
-        frame = frame.f_back
+        frame = back(frame)
     return None
 
 
@@ -180,7 +185,7 @@ def marked_on_stack() -> State | None:
         found = MARKED.get(id(code))
         if found is not None:
             return timely(state_of(found[1]))
-        frame = frame.f_back
+        frame = back(frame)
     return None
 
 
@@ -209,9 +214,9 @@ def parts_of(code: CodeType) -> list[CodeType]:
 
 def _forget_marks() -> None:
     """Forget code that nobody can run any more: it is only here, and nothing leads to it."""
-    for key, (code, _) in list(MARKED.items()):
+    for key, (code, _) in MARKED.copy().items():
         if getrefcount(code) <= _SPARE_REFERENCES and not getweakrefcount(code):
-            del MARKED[key]
+            MARKED.pop(key, None)
     _room[0] = max(_ROOM, 2 * len(MARKED))
 
 
@@ -256,10 +261,16 @@ def shielded(
             answer = function(*args)
             return noted(answer) if type(answer) is Warning else answer
         except BaseException as error:  # noqa: BLE001 - handed on without our frames
-            error.__traceback__ = error.__context__ = error.__cause__ = None
-            return error
+            return without_history(error)
 
     return call
+
+
+def without_history(error: BaseException) -> BaseException:
+    """Return an exception that leads to no frame of ours, whatever its class says it leads to."""
+    for forget in _HISTORY:
+        forget(error, None)
+    return error
 
 
 def unguarded(state: State, function: Callable[..., Any], *args: Any) -> Any:
@@ -284,7 +295,10 @@ def sweep(closed: list[LockType]) -> None:
         if getrefcount(token) <= _SPARE_REFERENCES + own:
             for table in (STATES, FRESH, NAMED):
                 table.pop(token, None)
-            closed.remove(token)
+            try:  # noqa: SIM105 - `suppress` is everybody's class, and would run in here
+                closed.remove(token)
+            except ValueError:
+                pass  # another thread, which enters a guard as well, was faster
 
 
 CLOSED = SimpleNamespace(

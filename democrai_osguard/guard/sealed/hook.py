@@ -8,7 +8,17 @@ from __future__ import annotations
 from _socket import socket as raw_socket
 from _thread import LockType, get_ident
 from collections.abc import Callable
-from types import CodeType, FunctionType
+from gc import disable as stop_collecting
+from gc import enable as start_collecting
+from gc import isenabled as collecting
+from types import (
+    AsyncGeneratorType,
+    CodeType,
+    CoroutineType,
+    FunctionType,
+    GeneratorType,
+    TracebackType,
+)
 from typing import TYPE_CHECKING, Any
 
 from democrai_osguard.guard.sealed import (
@@ -32,6 +42,7 @@ from democrai_osguard.guard.sealed.core import (
     mark,
     text_of,
 )
+from democrai_osguard.guard.sealed.frames import back, is_hook, leads_to_ours
 from democrai_osguard.guard.sealed.integrity import repair_making, watch_over
 from democrai_osguard.guard.sealed.opening import as_refusal
 from democrai_osguard.guard.sealed.origins import RUNTIME_FILES, is_genuine
@@ -43,10 +54,14 @@ if TYPE_CHECKING:
 Args = tuple[Any, ...]
 Judge = Callable[[State, Args], Warning | None]
 
-FRAME_ATTRIBUTES = frozenset({"tb_frame", "gi_frame", "cr_frame", "ag_frame"})
+# What hands out a frame: the type, the attribute, and how it is read without asking the object.
+FRAME_ATTRIBUTES: dict[str, tuple[type, Any]] = {
+    "tb_frame": (TracebackType, TracebackType.tb_frame.__get__),
+    "gi_frame": (GeneratorType, GeneratorType.gi_frame.__get__),
+    "cr_frame": (CoroutineType, CoroutineType.cr_frame.__get__),
+    "ag_frame": (AsyncGeneratorType, AsyncGeneratorType.ag_frame.__get__),
+}
 FUNCTION_ATTRIBUTES = frozenset({"__code__", "__defaults__", "__kwdefaults__"})
-SEALED = "democrai_osguard sealed"  # a name in the namespaces whose frames nobody sees
-_holds = dict.__contains__
 _family = raw_socket.family.__get__
 # Families and types that are judged where they connect: unix, IPv4 and IPv6; stream and datagram.
 _USUAL_SOCKETS = frozenset((family, kind) for family in (1, 2, 10) for kind in (1, 2))
@@ -141,35 +156,37 @@ def _never(event: str) -> Judge:
 
 def _frames(state: State, args: Args) -> Warning | None:
     """Refuse a look at frames that are ours, or at any while one of ours is on the stack."""
-    ident = get_ident()
-    if ident in _reading:
-        return None
     judge_frame = here()
-    frame = None if judge_frame is None else judge_frame.f_back  # the hook
+    hook_frame = None if judge_frame is None else back(judge_frame)
+    asking = None if hook_frame is None else back(hook_frame)
+    if get_ident() in _reading and asking is not None and asking.f_globals is _frame_of.__globals__:
+        return None
     # What is asked for may be over by now, and still leads to what it was called from.
-    asked = _frame_of(args[0], args[1], ident) if len(args) > 1 else None
-    if _leads_to_ours(frame) or _leads_to_ours(asked):
+    asked = _frame_of(args[0], args[1]) if len(args) > 1 else None
+    if leads_to_ours(asking) or leads_to_ours(asked):
         return refusal(state, "sandbox_introspection_denied", None, "frames")
     return None
 
 
-def _leads_to_ours(frame: FrameType | None) -> bool:
-    while frame is not None and not _is_ours(frame):
-        frame = frame.f_back
-    return frame is not None
+def _frame_of(holder: Any, name: str) -> FrameType | None:
+    """Return what a look leads to; past the hook itself, which is over where a refusal tells of it.
 
-
-def _frame_of(holder: Any, name: str, ident: int) -> FrameType | None:
+    An event may be made up by anybody: nothing of an object is asked that is not what hands out
+    frames. No finalizer runs meanwhile, because collection is off.
+    """
+    kind, look = FRAME_ATTRIBUTES[name]
+    if type(holder) is not kind:
+        return None
+    ident, collects = get_ident(), collecting()
     try:
+        stop_collecting()
         _reading.add(ident)  # in here: an exception from a signal must not leave the note behind
-        return getattr(holder, name)  # type: ignore[no-any-return]
+        frame: FrameType | None = look(holder)
     finally:
         _reading.discard(ident)
-
-
-def _is_ours(frame: FrameType | None) -> bool:
-    # dict's own method: the globals of a frame may be of a class that lies.
-    return frame is not None and _holds(frame.f_globals, SEALED)
+        if collects:
+            start_collecting()
+    return back(frame) if frame is not None and is_hook(frame) else frame
 
 
 def _protected_function(args: Args, *ours: str) -> Warning | None:

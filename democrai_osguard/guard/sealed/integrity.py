@@ -115,9 +115,9 @@ def _fill_caches() -> None:
 
 
 def _remember(namespace: Any) -> None:
-    values = tuple(namespace.values())
-    _SNAPSHOTS.append((namespace, tuple(namespace), values))
-    for value in values:
+    now = namespace.copy()  # names and values of one moment
+    _SNAPSHOTS.append((namespace, tuple(now), tuple(now.values())))
+    for value in now.values():
         if type(value) is dict and not any(row[0] is value for row in _SNAPSHOTS):
             _SNAPSHOTS.append((value, tuple(value), tuple(value.values())))
         elif type(value) in {list, set}:
@@ -134,7 +134,7 @@ def watch_over() -> None:
     count = len(modules)
     if count == _seen[0]:
         return
-    for name, module in list(modules.items()):  # other threads load more meanwhile
+    for name, module in modules.copy().items():  # other threads load more meanwhile
         if type(name) is str and name not in _LOADED and _is_ours(name):
             if _is_loading(module):
                 count = -1  # it has more names soon: the next guard looks again
@@ -157,7 +157,8 @@ def _is_ours(name: str) -> bool:
 
 
 def _whole(owner: Any) -> tuple[Any, tuple[str, ...], tuple[Any, ...]]:
-    return owner, tuple(vars(owner)), tuple(vars(owner).values())
+    space = vars(owner).copy()  # names and values of one moment
+    return owner, tuple(space), tuple(space.values())
 
 
 def watch_attributes(owner: Any, *names: str) -> None:
@@ -171,12 +172,11 @@ def watch_answers(modules: list[ModuleType], builtins: dict[str, Any]) -> None:
     for module in modules:
         inside = (value for value in list(vars(module).values()) if isinstance(value, type))
         owners += [module, *(each for each in inside if each.__module__ == module.__name__)]
-    _ANSWERING[:] = [
-        (owner, vars(owner), tuple(vars(owner)), tuple(vars(owner).values())) for owner in owners
-    ]
+    _ANSWERING[:] = [(owner, vars(owner), *_whole(owner)[1:]) for owner in owners]
     classes = (owner for owner in owners if isinstance(owner, type))
     _ANSWERING_ANCESTRIES[:] = [(each, _ancestry(each), _bases.__get__(each)) for each in classes]
-    _BUILTINS[:] = [(builtins, tuple(builtins), tuple(builtins.values()))]
+    now = builtins.copy()
+    _BUILTINS[:] = [(builtins, tuple(now), tuple(now.values()))]
 
 
 def answers_intact() -> bool:
@@ -278,7 +278,7 @@ def _may_be_new(owner: Any, name: str) -> bool:
     """Tell whether the interpreter added a name: a module to its package, or a look at a class."""
     if isinstance(owner, type):
         return name in _LATE
-    return vars(owner)[name] is modules.get(f"{vars(owner)['__name__']}.{name}", _MISSING)
+    return vars(owner).get(name) is modules.get(f"{vars(owner)['__name__']}.{name}", _MISSING)
 
 
 def intact() -> bool:

@@ -249,9 +249,9 @@ def _name(state: State, address: str, name: str) -> None:
     if name not in names:
         state.names[address] = names | {name}
         # What was refused about the address before may be covered by its name now.
-        for key in [key for key, answer in state.answers.items() if answer is not None]:
-            if key[0] == _NETWORK:
-                del state.answers[key]
+        for key, answer in state.answers.copy().items():
+            if answer is not None and key[0] == _NETWORK:
+                state.answers.pop(key, None)
 
 
 def http_begin(operations: tuple[str, ...], url: str, through: str | None) -> object:

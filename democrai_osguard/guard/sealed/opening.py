@@ -24,6 +24,7 @@ from democrai_osguard.guard.sealed.core import (
     current,
     get,
     state_of,
+    without_history,
 )
 from democrai_osguard.guard.sealed.paths import (
     CHANGES,
@@ -51,6 +52,7 @@ _WRITES = frozenset("wax+")
 _EXACT = frozenset({str, bytes, int})
 _PLAIN = frozenset({*_EXACT, bool, float, type(None)})
 _COLLECTS = version_info < (3, 12)  # in the middle of a call, before its event is reported
+_OWN = "/proc/self"
 _ATTEMPTS = 8  # a file that appears and vanishes that often while we look is an attack
 
 # The path that each thread is about to open, already judged, to read and to write. The hook takes
@@ -334,11 +336,20 @@ def _create(place: str, flags: int, mode: int) -> int:
 
 def pinned(place: str) -> int:
     """Return a descriptor that holds exactly the object at a normal path."""
-    pin = open_passed(place, O_PATH | O_NOFOLLOW | O_CLOEXEC, 0)
-    if readlink(f"/proc/self/fd/{pin}") != place:
+    named = _numbered(place)
+    pin = open_passed(named, O_PATH | O_NOFOLLOW | O_CLOEXEC, 0)
+    if readlink(f"/proc/self/fd/{pin}") != named:
         close(pin)
         raise OSError(ENOENT, "No such file or directory", place)
     return pin
+
+
+def _numbered(place: str) -> str:
+    """Return a place of this process's own in /proc by the number that the kernel calls it by."""
+    if place != _OWN and not place.startswith(f"{_OWN}/"):
+        return place
+    # Asked of /proc itself, which may count otherwise than `getpid`.
+    return f"/proc/{readlink(_OWN)}{place.removeprefix(_OWN)}"
 
 
 def open_passed(path: str | bytes, flags: int, mode: int) -> int:
@@ -413,10 +424,7 @@ def bare(error: BaseException, state: State) -> BaseException:
     """Return an exception without our frames in its history."""
     if type(error) is Warning:
         return as_refusal(error, state)
-    error.__traceback__ = None
-    error.__context__ = None
-    error.__cause__ = None
-    return error
+    return without_history(error)
 
 
 def exact(path: object) -> None:

@@ -66,7 +66,7 @@ def merged(state: State, env: Any) -> dict[bytes, bytes]:
     """Return the environment of a child: the caller's, with the runtime's own put in place."""
     source = LIVE[0] if env is None else env
     result = {}
-    for key, value in source.items():
+    for key, value in source.copy().items():  # other threads change theirs meanwhile
         name = _bytes(key)
         if not name.startswith(_OWNED.encode()):
             result[name] = _bytes(value)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import importlib.machinery
+import itertools
 import sys
 import threading
 import types
@@ -14,6 +16,7 @@ from democrai_osguard import process_guard_context
 
 _OURS = "democrai_osguard.guard.loaded_by_a_test"
 _ROUNDS = 4  # forks: a guard is put in place once in each
+_MANY = 6000  # names: the interpreter has 2000 pairs at hand, and makes the others
 
 
 def test_modules_may_come_and_go_while_the_guard_is_put_in_place() -> None:
@@ -38,6 +41,28 @@ def test_modules_may_come_and_go_while_the_guard_is_put_in_place() -> None:
             thread.join()
 
     assert [confined(check) for _ in range(_ROUNDS)] == ["entered"] * _ROUNDS
+
+
+def test_a_collection_may_let_others_in_while_the_guard_is_put_in_place() -> None:
+    """On 3.11 one can begin wherever an object is made, and run what changes the same names."""
+
+    def check() -> object:
+        changed, numbers = types.ModuleType("changed"), itertools.count()
+        sys.modules["changed"] = changed
+        for names in (sys.modules, vars(changed)):
+            names.update({f"many {number}": types.ModuleType("many") for number in range(_MANY)})
+
+        def load(_phase: str, _info: dict[str, int]) -> None:
+            for names in (sys.modules, vars(changed)):
+                names[f"late {next(numbers)}"] = types.ModuleType("late")
+
+        gc.callbacks.append(load)
+        gc.set_threshold(100)
+        with process_guard_context("m", "module"):
+            gc.callbacks.remove(load)
+            return "entered"
+
+    assert confined(check) == "entered"
 
 
 def test_a_module_that_is_still_being_loaded_keeps_the_names_that_it_gets_later() -> None:
