@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import errno
 import os
-import resource
 import stat
 
-from . import notification
+from . import limits, notification
 from .acts import move
 from .brokered import HANDLERS, OPEN_FLAGS, Descriptor, GoOn, Place, place
 from .caller import AT_FDCWD, Call
@@ -110,7 +109,7 @@ def _truncate(broker: HoldingBroker, call: Call) -> int:
     try:
         if not stat.S_ISREG(os.fstat(held).st_mode) or not broker.covers("modify", held):
             raise GoOn
-        limit = resource.prlimit(call.thread, resource.RLIMIT_FSIZE)[0]
+        limit = limits.limit_of(call.thread, "fsize")
         broker.umask_of(call)
         opened = _open_at_once(held, os.O_WRONLY | os.O_CLOEXEC)
         try:
@@ -123,29 +122,19 @@ def _truncate(broker: HoldingBroker, call: Call) -> int:
 
 
 def _resize(broker: HoldingBroker, call: Call, opened: int, limit: int) -> None:
-    """Give a file its new length, and the caller the signal if that is beyond its limit."""
+    """Give a file its new length, and the caller the signal if that is beyond its limit.
+
+    The kernel judges that in one step: a file may stay larger than the limit, and not grow so.
+    """
     length = call.long(1)
     try:
-        _resize_within(limit, opened, length)
+        limits.within("fsize", limit, lambda: os.ftruncate(opened, length))
     except OSError as error:
-        if error.errno == errno.EFBIG and 0 <= limit < length:  # less than 0 is no limit
+        if error.errno == errno.EFBIG and 0 <= limit < length:
             send_signal(
                 call, signal.SIGXFSZ, lambda: notification.is_waiting(broker.listener, call)
             )
         raise
-
-
-def _resize_within(limit: int, opened: int, length: int) -> None:
-    """Resize a file under somebody's limit, which is ours meanwhile.
-
-    So the kernel judges it in one step: a file may stay larger than the limit, and not grow so.
-    """
-    own = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, own[1]))  # ValueError: more than we have
-    try:
-        os.ftruncate(opened, length)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, own)
 
 
 def _rename(
