@@ -102,6 +102,11 @@ class Call(Record):
         value = self.arguments[place] & 0xFFFFFFFF
         return value - (1 << 32) if value >= 1 << 31 else value
 
+    def long(self, place: int) -> int:
+        """Return an argument as the signed 64-bit number that lengths of files are."""
+        value = self.arguments[place]
+        return value - (1 << 64) if value >= 1 << 63 else value
+
     def opened(self, number: int) -> int:
         """Open, without rights, what the caller's descriptor means."""
         try:

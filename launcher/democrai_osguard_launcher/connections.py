@@ -12,7 +12,7 @@ import ipaddress
 import os
 from time import monotonic
 
-from . import kernel, notification, outgoing, peers
+from . import kernel, limits, notification, outgoing, peers
 from .brokered import GoOn
 from .destinations import Destinations, is_inside, normal
 from .dialling import Dialling
@@ -186,11 +186,14 @@ class Connections:
         address = self._checked(call, held, lambda: self._destination(call, held, message))
         held.content, control = len(message.content), held.control
 
+        def send() -> int:
+            return kernel.send_message(
+                held.descriptor, message.content, own_flags, address, control
+            )
+
         def act() -> int:
             try:
-                return kernel.send_message(
-                    held.descriptor, message.content, own_flags, address, control
-                )
+                return send() if held.limit is None else limits.within("files", held.limit, send)
             except BrokenPipeError:
                 if held.type == socket.SOCK_STREAM and not flags & outgoing.NOSIGNAL:
                     send_signal(call, signal.SIGPIPE, lambda: self._still_waits(call))
@@ -217,6 +220,8 @@ class Connections:
         copies = outgoing.Control(held, message.control, lambda number: taken(call, number))
         held.keep(copies)
         held.control = copies.raw
+        if copies.has_descriptors:
+            held.limit = limits.limit_of(call.thread, "files")
         self._hear(held, message)
         if not message.address or (held.connects and held.family in _NETWORK):
             return b""  # a stream goes where it is connected to, whatever it says

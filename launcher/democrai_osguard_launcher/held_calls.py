@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 
+from . import limits, notification
 from .acts import move
 from .brokered import HANDLERS, OPEN_FLAGS, Descriptor, GoOn, Place, place
 from .caller import AT_FDCWD, Call
+from .held_socket import send_signal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import signal
     from collections.abc import Callable, Iterable, Mapping
 
     from .holding import HoldingBroker
+else:
+    import _signal as signal
 
 _INT = 0xFFFFFFFF
 _RENAME_NOREPLACE = 1
@@ -103,15 +109,32 @@ def _truncate(broker: HoldingBroker, call: Call) -> int:
     try:
         if not stat.S_ISREG(os.fstat(held).st_mode) or not broker.covers("modify", held):
             raise GoOn
+        limit = limits.limit_of(call.thread, "fsize")
         broker.umask_of(call)
         opened = _open_at_once(held, os.O_WRONLY | os.O_CLOEXEC)
         try:
-            os.ftruncate(opened, call.arguments[1])
+            _resize(broker, call, opened, limit)
         finally:
             os.close(opened)
     finally:
         os.close(held)
     return 0
+
+
+def _resize(broker: HoldingBroker, call: Call, opened: int, limit: int) -> None:
+    """Give a file its new length, and the caller the signal if that is beyond its limit.
+
+    The kernel judges that in one step: a file may stay larger than the limit, and not grow so.
+    """
+    length = call.long(1)
+    try:
+        limits.within("fsize", limit, lambda: os.ftruncate(opened, length))
+    except OSError as error:
+        if error.errno == errno.EFBIG and 0 <= limit < length:
+            send_signal(
+                call, signal.SIGXFSZ, lambda: notification.is_waiting(broker.listener, call)
+            )
+        raise
 
 
 def _rename(

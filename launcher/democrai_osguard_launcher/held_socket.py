@@ -44,6 +44,7 @@ class HeldSocket:
         self.family, self.type = self._socket.family, self._socket.type
         self.content = 0  # bytes that are to be sent on it
         self.control = b""  # what goes with a message
+        self.limit: int | None = None  # how many may be open, where descriptors go with it
         self._kept: list[Closable] = []
 
     @property

@@ -8,9 +8,11 @@ from .errors import NotEnforced, UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
+    from typing import TypeVar
 
     Limit = tuple[str, int]
+    Answer = TypeVar("Answer")
 
 NAMES: Mapping[str, int] = {
     "cpu": resource.RLIMIT_CPU,
@@ -56,3 +58,23 @@ def apply(limits: Iterable[Limit]) -> None:
             resource.setrlimit(NAMES[name], (value, value))
         except (OSError, ValueError, OverflowError) as error:
             raise NotEnforced(f"--limit {name}={value}: {error}") from error
+
+
+def limit_of(process: int, name: str) -> int:
+    """Return the limit that the kernel holds a process to just now; less than 0 where none is."""
+    return resource.prlimit(process, NAMES[name])[0]
+
+
+def within(name: str, limit: int, act: Callable[[], Answer]) -> Answer:
+    """Do something under somebody's limit, which is ours meanwhile, so that the kernel judges it.
+
+    Raise ValueError where that is more than we could have ourselves.
+    """
+    own = resource.getrlimit(NAMES[name])
+    if limit == own[0]:
+        return act()
+    resource.setrlimit(NAMES[name], (limit, own[1]))
+    try:
+        return act()
+    finally:
+        resource.setrlimit(NAMES[name], own)

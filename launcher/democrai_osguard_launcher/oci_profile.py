@@ -1,8 +1,8 @@
 """The seccomp policy for container runtimes: `python -I -m democrai_osguard_launcher.oci_profile`.
 
 The lists of calls are the same. Of the judgements about arguments a profile can hold those that
-say what is allowed; requests of `ioctl` are refused one by one, which it cannot, so that they are
-left to the runtime's own rules for devices and terminals.
+say what is allowed; requests of `ioctl` and leases (`fcntl`) are refused one by one, which it
+cannot, so that they are left to the runtime's own rules for devices, terminals and folders.
 """
 
 from __future__ import annotations

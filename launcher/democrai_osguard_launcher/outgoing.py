@@ -97,6 +97,11 @@ class Control:
             self.close()
             raise
 
+    @property
+    def has_descriptors(self) -> bool:
+        """Tell whether there is any descriptor among them."""
+        return bool(self._copies)
+
     def close(self) -> None:
         """Let go of the copies."""
         for copy in self._copies:

@@ -32,6 +32,7 @@ NUMBERS: Mapping[str, tuple[int | None, int | None]] = {
     "creat": (85, None),
     "execve": (59, 221),
     "execveat": (322, 281),
+    "fcntl": (72, 25),
     "ioctl": (16, 29),
     "stat": (4, None),
     "lstat": (6, None),
@@ -176,7 +177,22 @@ REFUSED_REQUESTS: Mapping[int, str] = {
     0x50009418: "BTRFS_IOC_SUBVOL_CREATE_V2, likewise",
     0x5000940F: "BTRFS_IOC_SNAP_DESTROY removes them likewise",
     0x5000943F: "BTRFS_IOC_SNAP_DESTROY_V2, likewise",
+    0x4020BC10: "BCH_IOCTL_SUBVOLUME_CREATE copies what may not be read to where it may",
+    0x4030BC1D: "BCH_IOCTL_SUBVOLUME_CREATE_v2, likewise",
+    0x4020BC11: "BCH_IOCTL_SUBVOLUME_DESTROY removes names past every check of paths",
+    0x4030BC1E: "BCH_IOCTL_SUBVOLUME_DESTROY_v2, likewise",
+    0xF501: "F2FS_IOC_START_ATOMIC_WRITE changes what is only read, before Linux 6.12",
+    0xF502: "F2FS_IOC_COMMIT_ATOMIC_WRITE, likewise",
+    0xF503: "F2FS_IOC_START_VOLATILE_WRITE, likewise",
+    0xF504: "F2FS_IOC_RELEASE_VOLATILE_WRITE, likewise",
+    0xF505: "F2FS_IOC_ABORT_ATOMIC_WRITE, likewise",
+    0xF519: "F2FS_IOC_START_ATOMIC_REPLACE, likewise: it empties the file",
+    0x4004F50D: "F2FS_IOC_SET_PIN_FILE changes metadata through a descriptor that only reads",
+    0xC0506617: "FS_IOC_ADD_ENCRYPTION_KEY leaves keys behind for the user's other processes",
 }
+# F_SETLEASE and F_SETDELEG, with which who only reads a file or a folder makes all wait who open it
+# or change names in it.
+_LEASES = (1024, 1040)
 
 # Kinds of brokered calls, as the plan names them: with addresses of a network, with paths of
 # sockets, and questions for names, which tell the broker what to look up.
@@ -253,6 +269,7 @@ def _assemble(machine: str, blocks: list[Block]) -> bytes:
 def _fixed() -> Iterator[Block]:
     refused = bpf.errno_action(_EPERM)
     yield "clone", bpf.if_any_bit(0, _NAMESPACE_FLAGS, refused)
+    yield "fcntl", bpf.if_masked(1, _ALL, _LEASES, refused)
     yield "ioctl", bpf.if_masked(1, _ALL, tuple(REFUSED_REQUESTS), refused)
     yield "memfd_create", bpf.unless_masked(1, _MFD_NOEXEC_SEAL, (_MFD_NOEXEC_SEAL,), refused)
     # 0 is plain Linux and all ones asks without changing: no other personality is needed.

@@ -1,7 +1,7 @@
 """Tries one technique inside a sandbox, and says on its output what came of it.
 
 Called as `python3 attempt.py NAME WORLD`, WORLD as JSON; without a NAME it tries what was granted.
-It needs the standard library and a copy of `techniques.py` beside it, so any sandbox can run it.
+It needs the standard library and a copy of `techniques` beside it, so any sandbox can run it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def _granted(world: Any) -> None:  # noqa: ANN401 - the copied module has no typ
 def _world(text: str) -> Any:  # noqa: ANN401 - likewise
     fields = json.loads(text)
     # The address of the secret in the neighbour's memory: nothing here reads it by itself.
-    techniques.MEMORY = (ctypes.c_char * 64).from_address(fields.pop("memory"))
+    techniques.reading.MEMORY = (ctypes.c_char * 64).from_address(fields.pop("memory"))
     folders = {name: Path(fields.pop(name)) for name in ("inside", "outside")}
     return techniques.World(**folders, **fields)
 

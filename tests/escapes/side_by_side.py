@@ -83,8 +83,10 @@ def _verdict(peer: Peer, name: str) -> str:
 def _attempt(peer: Peer, name: str, uid: int) -> tuple[str, dict[str, str]]:
     with new_world(uid) as world:
         readable = world.inside.parent / "readable"
-        for source in (techniques.__file__, _HERE / "attempt.py", techniques.TRUE):
+        for source in (_HERE / "attempt.py", techniques.TRUE):
             shutil.copy(source, readable)
+        compiled = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(Path(techniques.__file__).parent, readable / "techniques", ignore=compiled)
         command = [PYTHON, "-I", "-B", str(readable / "attempt.py"), name, _described(world)]
         try:
             said, code = peer.run(world, uid, command)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import functools
+import json
 import os
 import subprocess
 import sys
@@ -12,6 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import pytest
 from kernel.folder_acts import lay_out
+from kernel.learned import environment
 from kernel.people import LAUNCHER
 
 import democrai_osguard_launcher
@@ -24,6 +27,8 @@ from democrai_osguard_launcher.supervision import split
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from kernel.learned import Again, Learned
 
     from democrai_osguard.approvals.service import ApprovalService
     from democrai_osguard_launcher.plan import Plan
@@ -46,6 +51,12 @@ def plan_for(grants: Iterable[Grant], *, dials: bool = True) -> Plan:
         for operation, target in grants
     ]
     return make_plan(rules, gather(rules, None, os.environ.get("PATH")), dials=dials)
+
+
+def rules(*items: tuple[str, str, str]) -> str:
+    """Return rules as the variable has them."""
+    keys = ("resource_type", "operation", "target")
+    return json.dumps([dict(zip(keys, item, strict=True)) for item in items])
 
 
 def in_a_fork(
@@ -192,3 +203,53 @@ def supervised(service: ApprovalService) -> Iterator[Start]:
     for process in started:
         process.kill()
         process.communicate()
+
+
+@pytest.fixture
+def work(tmp_path: Path) -> Path:
+    """Return a folder with a file and an empty folder in it."""
+    folder = tmp_path / "work"
+    (folder / "empty").mkdir(parents=True)
+    (folder / "file").write_text("content\n")
+    return folder
+
+
+@pytest.fixture
+def start(supervised: Start, work: Path) -> Start:
+    """Return a function that starts a supervised command in its folder."""
+    return functools.partial(supervised, cwd=work)
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """Return a home with a folder for what is temporary; beside it is what nobody may read."""
+    folder = tmp_path / "home"
+    (folder / "tmp").mkdir(parents=True)
+    (tmp_path / "beside").write_text("nobody asked for this")
+    return folder
+
+
+@pytest.fixture
+def again(home: Path) -> Again:
+    """Return a function that runs a command under what was learned."""
+
+    def run(learned: Learned, *command: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
+        # Nobody holds addresses here, which is less than the launcher asks for by default.
+        options = ["--best-effort", "--manifest", str(learned.manifest), "--"]
+        launcher = [sys.executable, "-I", "-m", "democrai_osguard_launcher", *options]
+        done, beside = (
+            subprocess.run(
+                [*launcher, *map(str, words)],
+                cwd=cwd,
+                env=environment(home),
+                capture_output=True,
+                text=True,
+                timeout=600,
+                check=False,
+            )
+            for words in (command, ("cat", home.parent / "beside"))
+        )
+        assert (beside.stdout, beside.returncode) == ("", 1), beside.stderr
+        return done
+
+    return run

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 OPERATOR = Operator("tester", super_role=True)
 DEADLINE = 600.0
 LAUNCHER = (sys.executable, "-I", "-m", "democrai_osguard_launcher")
+CAT = ("--execute", "/usr/bin/cat")
 
 
 def until(look: Callable[[], object]) -> None:
@@ -79,3 +80,37 @@ def answering(decide: Callable[[str], str]) -> Iterator[tuple[int, list[str]]]:
         finally:
             theirs.shutdown(socket.SHUT_RDWR)
             thread.join()
+
+
+def python(act: str) -> tuple[str, ...]:
+    """Return a command that does something with `at`, its folder, and says what came of it."""
+    script = (
+        "import os, pathlib, threading\nat = pathlib.Path.cwd()\n"
+        f"try:\n    print('ready', flush=True)\n    {act}\n    print('done')\n"
+        "except OSError as error:\n    print(type(error).__name__)\n"
+    )
+    return (sys.executable, "-I", "-c", script)
+
+
+@contextlib.contextmanager
+def somebody(service: ApprovalService, answer: Callable[[str], object]) -> Iterator[list[str]]:
+    """Answer every question, in a thread; yield what was asked so far."""
+    questions: list[str] = []
+    stop = threading.Event()
+
+    def work() -> None:
+        while not stop.is_set():
+            for request in service.list_requests():
+                questions.append(
+                    f"{request.rule.operation} {os.path.basename(request.rule.target)}"
+                )
+                answer(request.id)
+            time.sleep(0.02)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        yield questions
+    finally:
+        stop.set()
+        thread.join()

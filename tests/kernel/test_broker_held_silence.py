@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
+import signal
 import socket
 import sys
 from typing import TYPE_CHECKING
@@ -36,12 +39,8 @@ for each in threads:
     each.join()
 print("over", flush=True)
 """
-# A lease on a file makes whoever opens it wait for its holder, three quarters of a minute.
-LEASE = """
-import fcntl, os, signal
-signal.signal(signal.SIGIO, signal.SIG_IGN)
-held = os.open("file", os.O_RDONLY)
-fcntl.fcntl(held, fcntl.F_SETLEASE, fcntl.F_RDLCK)
+ACT = """
+import os
 try:
     {}
     print("done")
@@ -57,6 +56,19 @@ def silence() -> Iterator[int]:
     theirs.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SMALL)
     with ours, theirs:
         yield theirs.fileno()
+
+
+@contextlib.contextmanager
+def leased(file: Path) -> Iterator[None]:
+    """Hold a lease: whoever opens the file to write waits for us, three quarters of a minute."""
+    before = signal.signal(signal.SIGIO, signal.SIG_IGN)
+    held = os.open(file, os.O_RDONLY)
+    try:
+        fcntl.fcntl(held, fcntl.F_SETLEASE, fcntl.F_RDLCK)
+        yield
+    finally:
+        os.close(held)
+        signal.signal(signal.SIGIO, before)
 
 
 def run(launch: Launch, work: Path, desk: int, script: str, *rules: str | Path) -> str:
@@ -86,9 +98,9 @@ def test_whoever_does_not_read_keeps_nobody_waiting(
 )
 def test_a_lease_keeps_nobody_waiting(act: str, launch: Launch, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("content")
-    with answering(lambda _: "yes") as (desk, asked):
-        said = run(launch, tmp_path, desk, LEASE.format(act), "--read", tmp_path)
+    with answering(lambda _: "yes") as (desk, asked), leased(tmp_path / "file"):
+        said = run(launch, tmp_path, desk, ACT.format(act))
     assert (said, asked) == ("BlockingIOError\n", ["modify file"])
     with answering(lambda _: "yes") as (desk, _):
-        said = run(launch, tmp_path, desk, LEASE.format(act).replace("SETLEASE", "GETFL"))
+        said = run(launch, tmp_path, desk, ACT.format(act))
     assert said == "done\n", "without a lease it works"

@@ -4,13 +4,16 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
+import struct
 import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
-from kernel.conftest import in_a_fork, plan_for
+from kernel.conftest import in_a_fork, plan_for, prctl
+from kernel.techniques import LIBC
 from kernel.test_broker_starting import LOADER, TRUE, outcome
 
 from democrai_osguard_launcher import seccomp
@@ -119,4 +122,46 @@ def test_nothing_of_what_is_mapped_has_run(way: str, tmp_path: Path, free: Free)
         assert in_a_fork(killed, plan, companion=Careless(nothing.fileno())) == "allowed"
     assert not made.exists()
     assert free(lambda: made.exists() or start()) == "allowed"
+    assert made.is_dir()
+
+
+ARCH_PRCTL, SET_TID_ADDRESS = 158, 218
+PR_SET_SECCOMP, PR_SET_NO_NEW_PRIVS, FILTER = 22, 38, 2
+ALLOWED, ANSWERED, ENOSYS = 0x7FFF0000, 0x50000, 38
+
+
+def answer_oneself(number: int, code: int) -> None:
+    """Load a filter that answers a call before anybody else is asked about it."""
+    lines = ((0x20, 0, 0, 0), (0x15, 0, 1, number), (6, 0, 0, ANSWERED | code), (6, 0, 0, ALLOWED))
+    program = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *line) for line in lines))
+    whole = ctypes.create_string_buffer(struct.pack("HP", len(lines), ctypes.addressof(program)))
+    prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+    if LIBC.prctl(PR_SET_SECCOMP, FILTER, whole, 0, 0):
+        raise OSError(ctypes.get_errno(), "no filter")
+
+
+@pytest.mark.parametrize("code", [0, ENOSYS])
+@pytest.mark.parametrize("way", WAYS)
+def test_a_loader_cannot_do_without_the_call_that_is_looked_at(
+    way: str, code: int, tmp_path: Path, free: Free
+) -> None:
+    words, environment = WAYS[way](tmp_path)
+    made = tmp_path / "made"
+
+    def start(call: int) -> int:
+        def act() -> None:
+            answer_oneself(call, code)
+            os.execve(LOADER, words, environment)
+
+        return outcome(act)
+
+    def ended() -> None:
+        assert start(ARCH_PRCTL), "it ran to its end"
+
+    with open(os.devnull, "rb") as nothing:
+        plan = plan_for([("create", tmp_path), ("read", tmp_path), ("read", "/usr/bin")])
+        assert in_a_fork(ended, plan, companion=Careless(nothing.fileno())) == "allowed"
+    assert not made.exists()
+    # Another call it can do without.
+    assert free(lambda: start(SET_TID_ADDRESS)) == "allowed"
     assert made.is_dir()

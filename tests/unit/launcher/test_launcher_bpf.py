@@ -92,6 +92,14 @@ def test_other_requests_pass(request: int) -> None:
     assert arguments_verdict("x86_64", "ioctl", 0, request) == expected
 
 
+@pytest.mark.parametrize("machine", MACHINES)
+@given(command=st.one_of(st.integers(0, 2000), REGISTER), upper=st.integers(0, 2**32 - 1))
+def test_nobody_takes_a_lease(machine: str, command: int, upper: int) -> None:
+    expected = EPERM if command & 0xFFFFFFFF in {1024, 1040} else ALLOW
+    assert arguments_verdict(machine, "fcntl", 0, upper << 32 | command & 0xFFFFFFFF) == expected
+    assert arguments_verdict(machine, "fcntl", 0, upper << 32 | 1024) == EPERM
+
+
 @given(flags=REGISTER)
 def test_clone_never_makes_a_namespace(flags: int) -> None:
     namespaces = 0x00020000 | 0x02000000 | 0x04000000 | 0x08000000 | 0x10000000 | 0x20000000
