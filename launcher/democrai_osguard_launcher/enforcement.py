@@ -200,5 +200,6 @@ def argument_program(
     from . import seccomp
 
     return seccomp.argument_program(
-        machine, sockets, truncate_is_seen=truncate_is_seen, brokered=brokered, left_out=left_out
-    )
+        machine, sockets, truncate_is_seen=truncate_is_seen, brokered=brokered, left_out=left_out,
+        listens=not plan.by_address,  # the helper holds what goes out, and answers whoever comes
+    )  # fmt: skip

@@ -222,19 +222,22 @@ SOCKETS: Mapping[str, bpf.Row] = {
 }
 
 
-def argument_program(
+def argument_program(  # noqa: PLR0913 - what a plan says, each by its name
     machine: str,
     sockets: Collection[str],
     *,
     truncate_is_seen: bool,
     brokered: Collection[str] = (),
     left_out: Collection[str] = (),
+    listens: bool = True,
 ) -> bytes:
     """Assemble the program that judges arguments, for these kinds of sockets.
 
     Calls that are left out are judged by a broker that asks the whole program.
     """
-    blocks = [*_fixed(), *_sockets(sockets), *_opening(truncate_is_seen=truncate_is_seen)]
+    listens = listens or _SOCKET_PATHS in brokered  # the broker lets unix sockets alone
+    blocks = [*_fixed(), *_sockets(sockets, listens=listens)]
+    blocks.extend(_opening(truncate_is_seen=truncate_is_seen))
     blocks.extend(_metadata(() if "metadata" not in brokered else METADATA_CALLS))
     blocks.extend(_socket_options(sockets, brokered))
     return _assemble(machine, [block for block in blocks if block[0] not in left_out])
@@ -287,16 +290,18 @@ def _fixed() -> Iterator[Block]:
         yield name, bpf.if_any_bit(mode, _SET_ID_BITS, refused)
 
 
-def _sockets(sockets: Collection[str]) -> Iterator[Block]:
+def _sockets(sockets: Collection[str], *, listens: bool) -> Iterator[Block]:
     refused = bpf.errno_action(_EACCES)
     yield "socket", bpf.unless_rows([SOCKETS[name] for name in sockets], refused)
     if "unix" in sockets:
         yield "socketpair", bpf.unless_masked(0, _ALL, (_UNIX,), refused)
-        return
-    # A datagram's end could send to any path. And a listener could only be one of the network.
-    pair = ((0, _ALL, (_UNIX,)), (1, _TYPE_MASK, (_STREAM, _SEQUENCE)))
-    yield "socketpair", bpf.unless_rows([pair], refused)
-    yield "listen", bpf.answer(refused)
+    else:  # a datagram's end could send to any path
+        pair = ((0, _ALL, (_UNIX,)), (1, _TYPE_MASK, (_STREAM, _SEQUENCE)))
+        yield "socketpair", bpf.unless_rows([pair], refused)
+    # Without unix sockets a listener could only be one of the network, on a port that the kernel
+    # chooses: nobody binds it, so Landlock is not asked.
+    if not listens or "unix" not in sockets:
+        yield "listen", bpf.answer(refused)
 
 
 def _socket_options(sockets: Collection[str], brokered: Collection[str]) -> Iterator[Block]:

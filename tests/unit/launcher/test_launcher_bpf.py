@@ -15,9 +15,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from unit.launcher.bpf_machine import run
 
-from democrai_osguard_launcher import bpf, seccomp, stored_programs
+from democrai_osguard_launcher import bpf, enforcement, seccomp, stored_programs
 from democrai_osguard_launcher.handlers import HANDLERS
 from democrai_osguard_launcher.looking import LOOK_HANDLERS
+from democrai_osguard_launcher.plan import Facts, make_plan
+from democrai_osguard_launcher.rules import Rule
 from democrai_osguard_launcher.sights import SIGHTS
 
 ALLOW, KILL = bpf.ALLOW, bpf.KILL_PROCESS
@@ -206,6 +208,38 @@ def test_nothing_is_opened_neither_to_read_nor_to_write(flags: int, upper: int) 
     for call, place in (("open", 1), ("openat", 2)):
         verdict = arguments_verdict("x86_64", call, *[0] * place, upper << 32 | flags)
         assert verdict == (EACCES if for_nothing else ALLOW)
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_only_a_unix_socket_listens(machine: str) -> None:
+    """A filter cannot tell whose socket it is: where both exist, the broker must, or none does."""
+    place = MACHINES.index(machine)
+    number, architecture = seccomp.NUMBERS["listen"][place], seccomp.ARCHITECTURES[machine]
+    assert number is not None
+
+    def verdict(*sockets: str, listens: bool, brokered: tuple[str, ...] = ()) -> int:
+        program = seccomp.argument_program(
+            machine, sockets, truncate_is_seen=True, brokered=brokered, listens=listens
+        )
+        return run(program, number, 3, 16, architecture=architecture)
+
+    assert verdict("tcp", listens=True) == EACCES
+    assert verdict("unix", "tcp", listens=False) == EACCES
+    assert verdict("unix", "tcp", listens=False, brokered=("socket paths",)) == ALLOW
+    assert verdict("unix", listens=True) == ALLOW
+
+
+@pytest.mark.parametrize("abi", [8, 9, 10])
+def test_who_is_held_by_the_helper_listens_nowhere(abi: int) -> None:
+    """Whoever comes to a listener is answered by the helper, and Landlock sees no bind."""
+    facts = Facts(abi, seccomp=True, notifications=True, kinds={}, programs={}, helper=True)
+    plan = make_plan([Rule("network", "connect", "192.0.2.1:443")], facts)
+    assert plan.by_address
+    machine = os.uname().machine
+    number = seccomp.NUMBERS["listen"][MACHINES.index(machine)]
+    assert number is not None
+    program = enforcement.argument_program(plan, plan.brokered)
+    assert run(program, number, 3, 16, architecture=seccomp.ARCHITECTURES[machine]) == EACCES
 
 
 def test_calls_that_no_block_names_pass_the_argument_program() -> None:
