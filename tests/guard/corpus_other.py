@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+import sys
+
 from guard.technique import (
     ENVIRONMENT,
     FILES,
@@ -984,6 +986,14 @@ _KNOWN = {
         "space = {}\nexec(code, space)\nLATER.append(space['f'])"
     ),
 }
+# From this Python on the interpreter says when such code is called, and the guard hears it.
+_HELD_SINCE = {"classes-of-loaded-ctypes": ((3, 14), MODULE)}
+
+
+def _of_known(name: str) -> str:
+    since, code = _HELD_SINCE.get(name, ((4, 0), ""))
+    return code if sys.version_info >= since else LAUNCHER
+
 
 OTHER_TECHNIQUES = (
     *(Technique(f"process-{name}", code, PROCESS) for name, code in _PROCESSES.items()),
@@ -1018,5 +1028,5 @@ OTHER_TECHNIQUES = (
     ),
     *(Technique(f"garbage-{name}", code, INTROSPECTION) for name, code in _GARBAGE.items()),
     *(Technique(f"resumed-{name}", code, FILES) for name, code in _REWRITTEN.items()),
-    *(Technique(f"known-{name}", code, LAUNCHER) for name, code in _KNOWN.items()),
+    *(Technique(f"known-{name}", code, _of_known(name)) for name, code in _KNOWN.items()),
 )
