@@ -89,6 +89,7 @@ _DOORS = {
     "ready_for_tasks": ("tasks", "ready"),
     "environment": ("environment", "act"),
     "importing": ("imports", "importing"),
+    "hidden_module": ("imports", "hidden"),
     "attribute": ("imports", "attribute"),
     "create_module": ("imports", "create"),
     "set_signal": ("threads", "set_signal"),
