@@ -61,6 +61,7 @@ _DOORS = {
     "stat": ("looking", "stat_call"),
     "quick_stat": ("looking", "quick_stat"),
     "quick_lstat": ("looking", "quick_lstat"),
+    "kind_by_making": ("looking", "kind_by_making"),
     "call": ("files", "call"),
     "access": ("looking", "access_call"),
     "check": ("events", "check_call"),
