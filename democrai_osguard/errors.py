@@ -6,13 +6,31 @@ find out is neither. Nothing here decides or formats for a terminal.
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
+
+# What OSError and ImportError keep where no dictionary shows it.
+_KEPT_IN_C = ("errno", "strerror", "filename", "filename2", "name", "path")
 
 
 class OsGuardError(Exception):
     """Base of every error that this package raises on purpose."""
 
     code: ClassVar[str] = "osguard_error"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Let pickle and copy make the same error again, from what it has become.
+
+        A class here takes other words than those that it says, so it is not called again.
+        """
+        kept = {name: getattr(self, name, None) for name in _KEPT_IN_C}
+        known = {name: value for name, value in kept.items() if value is not None}
+        return _again, (type(self), self.args), vars(self) | known
+
+
+def _again(kind: type[OsGuardError], args: tuple[Any, ...]) -> OsGuardError:
+    error = kind.__new__(kind, *args)
+    error.args = args
+    return error
 
 
 class ContractError(OsGuardError, ValueError):

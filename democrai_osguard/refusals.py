@@ -73,6 +73,12 @@ class ModuleUnavailable(OsGuardError, ImportError):
     code = "sandbox_module_denied"
 
 
+class ModuleHidden(OsGuardError, ModuleNotFoundError):
+    """An installed module that a library looks for and may not be read: here it is not there."""
+
+    code = "sandbox_filesystem_denied"
+
+
 class SubprocessDenied(Refusal):
     """A process that may not be started."""
 

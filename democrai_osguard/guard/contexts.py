@@ -135,7 +135,10 @@ class process_guard_context:  # noqa: N801 - the contract's name
 
 
 class process_guard_bypass_context:  # noqa: N801 - the contract's name
-    """Let the runtime's own code act without a guard; guarded code is refused."""
+    """Let this package's own code act without a guard; all other code inside one is refused.
+
+    Without a guard it does nothing, whoever uses it.
+    """
 
     __slots__ = ("_handle",)
 

@@ -17,8 +17,12 @@ _HINTS = {
     "sandbox_subprocess_denied": "Start processes with sdk.tasks.run_subprocess.",
     "sandbox_env_denied": "DEMOCRAI_* variables belong to the runtime; choose another name.",
     "sandbox_introspection_denied": "Nothing lifts this inside a guard.",
-    "sandbox_guard_denied": "Only the code that opened a guard closes, widens or bypasses it.",
+    "sandbox_guard_denied": "Guarded code opens, widens and leaves no guard.",
 }
+_BYPASS = "process_guard_bypass_context"
+_BYPASS_HINT = (
+    "It is for this package's own code. Act outside of the guard, or declare what is needed."
+)
 _RESOURCES = {
     "sandbox_filesystem_denied": ResourceType.FILESYSTEM,
     "sandbox_filesystem_execute_denied": ResourceType.FILESYSTEM,
@@ -89,7 +93,7 @@ def _hint(fields: tuple[Any, ...]) -> str:
         return f"Refused because {why}."
     resource = _RESOURCES.get(code)
     if resource is None:
-        return _HINTS[code]
+        return _BYPASS_HINT if target == _BYPASS else _HINTS[code]
     try:
         line = declaration(Rule(resource, Operation(operation), target))
     except ValueError:

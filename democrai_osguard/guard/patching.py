@@ -117,7 +117,7 @@ def rows(doors: Mapping[str, Any]) -> list[Replacement]:
         *import_patches(doors),
     ]
     for owner, name, look, test in PROBES:
-        found.append(Replacement(owner, name, _probe(doors[look], test), everywhere=True))
+        found.append(Replacement(owner, name, _probe(doors, look, test), everywhere=True))
     for owner, name in SILENT_CALLS:
         make = wrappers.silent_maker(doors, f"{owner}.{name}")
         found.append(Replacement(owner, name, make, everywhere=True))
@@ -125,8 +125,13 @@ def rows(doors: Mapping[str, Any]) -> list[Replacement]:
     return found
 
 
-def _probe(quick: Any, test: Any) -> Any:
-    return lambda _original: wrappers.probe_wrapper(quick, test)
+def _probe(doors: Mapping[str, Any], look: str, test: Any) -> Any:
+    by_making, follows = doors["kind_by_making"], look == "quick_stat"
+
+    def kind(path: Any) -> Any:
+        return by_making(path, follows)
+
+    return lambda _original: wrappers.probe_wrapper(doors[look], kind, test)
 
 
 def _realpath(doors: Mapping[str, Any]) -> Any:

@@ -190,10 +190,14 @@ def call_wrapper(row: Call, door: Any) -> Callable[..., Any]:
     return call
 
 
-def probe_wrapper(quick: Any, test: Callable[[int], bool] | None) -> Callable[..., bool]:
+def probe_wrapper(
+    quick: Any, kind: Callable[[Any], int | None], test: Callable[[int], bool] | None
+) -> Callable[..., bool]:
     """Return a probe that raises a refusal to guarded code; a library's probe is answered False.
 
-    `quick` is the door that looks, `test` what the file must be; None asks nothing.
+    Unless something may be made there: what a library then takes for missing it would try to make.
+    `quick` is the door that looks, `kind` the one that says what making would tell, `test` what the
+    file must be; None asks nothing.
     """
     usual = os.stat_result
 
@@ -207,7 +211,8 @@ def probe_wrapper(quick: Any, test: Callable[[int], bool] | None) -> Callable[..
         if isinstance(answer, (OSError, ValueError)):
             return False
         if type(answer) is Warning and Callers.is_library():
-            return False
+            found = kind(plain(path))
+            return found is not None and (test is None or test(found))
         raise as_error(answer) from None
 
     return probe

@@ -35,13 +35,14 @@ def confine_application(
     """Let the helper hold this process, and all that it starts, to these network rules.
 
     Name everything that the application reaches, its modules among it. With a service, people are
-    asked about what is refused, and their answers count at once. Returns None where
-    `sandbox.os.enabled` is false, or the helper does not hold it and `sandbox.os.require` is
-    `none`, which is logged; where more is required, raises NotConfined. `full` also means that no
-    network socket may be open yet: nothing would hold it.
+    asked about what is refused, and their answers count at once. Where `sandbox.os.enabled` is
+    false, or the helper does not hold it, which is logged, returns None if `sandbox.os.require` is
+    `none`, and raises NotConfined if more is required. `full` also means that no network socket
+    may be open yet: nothing would hold it.
     """
     chosen = load_settings() if settings is None else settings
     if not chosen.enabled:
+        _check_not_required(chosen)
         return None
     # Children get sandboxes of their own, so their launcher must stay outside of this one.
     ready_for_tasks()
@@ -56,3 +57,10 @@ def confine_application(
             raise
         _log.warning("this process is not held to its network rules: %s", error)
         return None
+
+
+def _check_not_required(chosen: OsSettings) -> None:
+    """Raise NotConfined where the settings that switch everything off require some of it."""
+    if chosen.require != "none":
+        why = f"sandbox.os.enabled is false, and sandbox.os.require is {chosen.require}"
+        raise NotConfined(f"{NotConfined.code}: {why}")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from democrai_osguard.access import AccessRequest, Subject, operation_of
 from democrai_osguard.errors import UnsafePath
-from democrai_osguard.targets import normalize_target
+from democrai_osguard.targets.normal import normalize_target
 
 if TYPE_CHECKING:
     import os

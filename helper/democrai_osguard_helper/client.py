@@ -57,6 +57,10 @@ class HelperRefused(Exception):
         self.code = code
         self.text = text
 
+    def __reduce__(self) -> tuple[type, tuple[str, str], dict[str, object]]:
+        """Let pickle and copy make it again from its two parts."""
+        return type(self), (self.code, self.text), vars(self)
+
 
 class Client:
     """A connection to the helper; it closes as a context manager."""

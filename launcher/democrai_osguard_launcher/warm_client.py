@@ -33,6 +33,10 @@ class LaunchFailed(LaunchError):
         self.exit_code = code
         self.errno = number  # why the kernel would not start it
 
+    def __reduce__(self) -> tuple[type, tuple[int, str, int], dict[str, object]]:
+        """Let pickle and copy make it again from its parts."""
+        return type(self), (self.exit_code, str(self), self.errno), vars(self)
+
 
 class WarmLauncher:
     """One warm launcher, started when it is first needed and again when it has died."""

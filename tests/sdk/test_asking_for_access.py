@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 import time
 from typing import TYPE_CHECKING, Any
@@ -224,18 +225,84 @@ def test_outside_of_a_guard_there_is_nobody_to_ask_for(host: Host) -> None:
         sdk.access.check_external_access(**question)  # type: ignore[arg-type]
 
 
-def test_without_a_service_access_stays_closed_and_says_so(
-    host: Host, caplog: pytest.LogCaptureFixture
+def without_a_store(host: Host) -> None:
+    """Leave nobody to ask, as where the operator names no store and the application no service."""
+    assert host.folder.is_dir()
+    del os.environ["DEMOCRAI_STATE_DIR"]
+
+
+@pytest.mark.parametrize("nobody", [without_a_store, lambda _host: runtime.use_approvals(None)])
+def test_without_a_service_the_rules_alone_answer(
+    host: Host, nobody: Callable[[Host], None], caplog: pytest.LogCaptureFixture
 ) -> None:
-    runtime.use_approvals(None)  # else the store in the operator's folder would answer
+    nobody(host)
     main = host.load(ASK)
-    with host.guard(), pytest.raises(RuntimeError) as caught:
-        main("filesystem", "read", "/x")
-    assert str(caught.value) == "sandbox_external_access_check_failed"
-    assert "runtime.use_approvals" in getattr(caught.value, "hint", "")
-    assert caplog.messages[0].startswith(f"{caught.value}: a question: no approval service")
-    with pytest.raises(RuntimeError, match="no approval service"):
-        sdk.access.approve_permanently("x", ANN)
+    declared = (
+        rule("network", "receive", "https://models.example.com/acme"),
+        rule("filesystem", "read", host.outside),
+        rule("system_dependency", "execute", "ffmpeg"),
+    )
+    with host.guard(access=declared):
+        allowed = [
+            main("network", "receive", "https://models.example.com/acme/large"),
+            main("filesystem", "read", host.outside / "file"),
+            main("system_dependency", "execute", "ffmpeg"),
+        ]
+        for answer in allowed:
+            assert (answer.allowed, answer.code) == (True, "sandbox_allowed")
+        denied = main("filesystem", "read", f"{host.outside}/missing/../file")
+        assert (denied.allowed, denied.requires_approval, denied.code) == (False, False, "denied")
+        with pytest.raises(ValueError, match="network_target_missing"):
+            main("network", "receive", "")
+        with pytest.raises(TargetError):
+            main("filesystem", "read", "relative")
+    assert caplog.messages == []  # nothing has failed
+
+
+@pytest.mark.parametrize("register_request", [True, False])
+def test_without_a_service_what_is_not_declared_is_closed_and_the_message_says_whom_to_name(
+    host: Host, register_request: bool
+) -> None:
+    without_a_store(host)
+    main = host.load(ASK)
+    with host.guard():
+        answer = main("filesystem", "read", "/x", register_request=register_request)
+        assert (answer.allowed, answer.requires_approval) == (False, True)
+        assert (answer.code, answer.request_id) == ("not_enabled", None)
+        assert "Nobody keeps requests here" in answer.message
+        assert "runtime.use_approvals" in answer.message
+        own = main("filesystem", "read", "/proc/self/mem")
+        assert (own.code, own.requires_approval) == ("denied", False)
+
+
+def test_without_a_service_nothing_is_decided(host: Host) -> None:
+    runtime.use_approvals(None)
+    assert host.folder.is_dir()
+    for decide in (
+        sdk.access.approve_permanently,
+        sdk.access.approve_for_session,
+        sdk.access.deny_external_access,
+    ):
+        with pytest.raises(RuntimeError, match="no approval service"):
+            decide("x", ANN)
+
+
+def test_guarded_code_that_changes_classes_changes_no_answer_of_the_rules(host: Host) -> None:
+    without_a_store(host)
+    main = host.load("""
+        from democrai_osguard import sdk
+        from democrai_osguard.policy import chain, decide
+        from democrai_osguard.targets import request
+
+        def main(target):
+            for place in (decide, chain.Chain):
+                place.find = place.decide = lambda *_: 1 / 0
+            request.access_request = None
+            return sdk.access.check_external_access(
+                resource_type="filesystem", operation="read", target=target)
+    """)
+    with host.guard():
+        assert main(host.outside / "file").code == "not_enabled"
 
 
 def test_a_backend_that_fails_is_no_denial_and_keeps_its_exception_to_itself(

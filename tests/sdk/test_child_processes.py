@@ -325,6 +325,22 @@ def test_a_layer_that_is_switched_off_is_missing_and_said_so(
     assert (code, out) == ((0, "secret") if layer == "landlock" else (1, ""))
 
 
+@pytest.mark.usefixtures("plain")
+@pytest.mark.parametrize("level", ["partial", "full"])
+def test_with_all_layers_switched_off_nothing_runs_where_any_is_required(
+    host: Host, monkeypatch: pytest.MonkeyPatch, level: str
+) -> None:
+    monkeypatch.setenv("DEMOCRAI_SANDBOX_OS_REQUIRE", level)
+    made = host.folder / "temp/made"
+    with pytest.raises(sdk.tasks.LaunchRefused) as caught:
+        run(host, "sh", "-c", f"echo made > {made}")
+    assert str(caught.value) == (
+        f"sandbox_launch_refused: refused: enforcement would be none, not {level}:"
+        " sandbox.os.enabled switches the operating system's layers off"
+    )
+    assert not made.exists()
+
+
 @IN_THE_KERNEL
 @pytest.mark.parametrize("layer", ["landlock", "seccomp"])
 def test_where_everything_is_required_less_runs_nothing(

@@ -144,13 +144,18 @@ def test_an_endpoint_that_is_none_is_an_error(host: Host) -> None:
     assert host.service.list_requests() == []
 
 
-def test_without_anybody_to_ask_no_server_is_contacted(host: Host) -> None:
+def test_without_anybody_to_ask_only_a_declared_server_is_contacted(host: Host) -> None:
     assert host.folder.is_dir()
     runtime.use_approvals(None)  # else the store in the operator's folder would answer
     contacts = Contacts()
-    with pytest.raises(RuntimeError, match="sandbox_external_access_check_failed"):
+    with pytest.raises(PermissionError, match="sandbox_network_denied:helper:connect") as caught:
         runtime.contact_mcp("helper", contacts.url)
+    assert "runtime.use_approvals" in getattr(caught.value, "hint", "")
     assert contacts.count == 0
+    declared = (rule("network", "connect", contacts.url),)
+    http = create_mcp_http_client()
+    with host.guard(access=declared), runtime.contact_mcp("helper", contacts.url):
+        assert asyncio.run(talk(contacts.url, http)) == ALL_OF_IT
 
 
 @pytest.mark.needs("landlock", "seccomp")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from democrai_osguard.guard.outcome import Callers, as_error
 from democrai_osguard.guard.patches.rows import Replacement
-from democrai_osguard.refusals import ModuleUnavailable
+from democrai_osguard.refusals import ModuleHidden, ModuleUnavailable, Refusal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -78,8 +78,17 @@ def _import(doors: Mapping[str, Any]) -> Callable[[Any], Any]:
             if level == 0 and name.partition(".")[0] in watched:
                 answer = doors["importing"](name)
                 if answer is not None:
+                    # Native code asks with an empty list, and takes the module from the table.
+                    if fromlist.__class__ is list:
+                        raise as_error(answer) from None
                     return for_library(answer, depth=3)
-            return original(name, globals, locals, fromlist, level)
+            try:
+                return original(name, globals, locals, fromlist, level)
+            except ModuleNotFoundError as error:
+                refused = _hidden(error, depth=3)
+                if refused is None:
+                    raise
+                raise refused from None
 
         return __import__
 
@@ -92,7 +101,13 @@ def _import_module(doors: Mapping[str, Any]) -> Callable[[Any], Any]:
             answer = doors["importing"](name)
             if answer is not None:
                 return for_library(answer, depth=3)
-            return original(name, package)
+            try:
+                return original(name, package)
+            except ModuleNotFoundError as error:
+                refused = _hidden(error, depth=3)
+                if refused is None:
+                    raise
+                raise refused from None
 
         return import_module
 
@@ -149,6 +164,20 @@ def _refusal(answer: Warning, *, depth: int) -> BaseException:
     if Callers.is_library(depth):
         return ModuleUnavailable(str(error), name=answer.args[4])
     return error
+
+
+def _hidden(error: ModuleNotFoundError, *, depth: int) -> BaseException | None:
+    """Return the refusal of a module that is installed and may not be read; None for any other."""
+    answer = None if isinstance(error, ModuleHidden) else _doors["hidden_module"](error.name)
+    refused: Any = answer if answer is None else as_error(answer)
+    if not isinstance(refused, Refusal):
+        return refused  # type: ignore[no-any-return] # None, or a failure to find out
+    refused.hint = f"Load {error.name!r} before the guard is entered. {refused.hint}"
+    if not Callers.is_library(depth):
+        return refused
+    found = ModuleHidden(str(refused), name=error.name)
+    vars(found).update(vars(refused))
+    return found
 
 
 def import_patches(doors: Mapping[str, Any]) -> tuple[Replacement, ...]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from _imp import extension_suffixes
 from _thread import get_ident
+from posix import stat
 from types import SimpleNamespace
 from typing import Any
 
@@ -54,6 +56,7 @@ ONCE = frozenset(
         "sys",
     }
 )
+_ENDS = ("/__init__.py", ".py", *extension_suffixes())  # of the file that a module is
 _VERBS = ("create_builtin", "create_dynamic")
 CREATED: set[str] = set()
 CREATING: set[tuple[int, str]] = set()  # what each thread is loading, already judged
@@ -92,6 +95,30 @@ def about_copy(state: State, name: str) -> Warning | None:
     if last in ONCE:
         CREATED.add(last)
     return None
+
+
+def hidden(name: object) -> Warning | None:
+    """Return the refusal of an installed module that is not found because it may not be read.
+
+    Only where the interpreter and its packages are: what else is on the search path is not told.
+    """
+    state, parts = current(), (text_of(name) or "").split(".")
+    if state is None or not all(map(str.isidentifier, parts)):
+        return None
+    for root in TRUSTED_ROOTS[0]:
+        for end in _ENDS:
+            place = f"{root}{'/'.join(parts)}{end}"
+            if _is_there(place):
+                return about_path(state, "read", resolve(place))
+    return None
+
+
+def _is_there(place: str) -> bool:
+    try:
+        stat(place)
+    except OSError:
+        return False
+    return True
 
 
 def create(verb: str, name: Any, origin: Any, spec: Any) -> object:

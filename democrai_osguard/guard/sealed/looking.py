@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from posix import access as os_access
 from posix import close, lstat, stat, stat_result
-from stat import S_ISLNK
+from stat import S_IFMT, S_ISLNK
 from time import monotonic
 from typing import Any
 
-from democrai_osguard.guard.sealed.answers import about_path
+from democrai_osguard.guard.sealed.answers import about_path, covered
 from democrai_osguard.guard.sealed.core import MISSING, NAMED, WATCH, State, current, get
 from democrai_osguard.guard.sealed.opening import (
     beside,
@@ -144,6 +144,26 @@ def _seen(state: State, path: str | bytes, found: stat_result) -> stat_result:
         state.seen.clear()
     state.seen[path] = found.st_dev, found.st_ino
     return found
+
+
+def kind_by_making(path: Any, follow: Any) -> int | None:
+    """Return what kind of thing is where something may be made, None where that is not known.
+
+    Making it there would tell as much: that it exists, and whether it is a folder.
+    """
+    state = current()
+    exact(path)
+    if state is None or type(path) is int or not path:
+        return None
+    try:
+        place = place_of(state, "create", path, follow=bool(follow))
+        # By rules first: nobody is asked about making what is only looked for.
+        declared = covered(state.roots.get("create", frozenset()), place)
+        if not declared or about_path(state, "create", place) is not None:
+            return None
+        return S_IFMT(lstat(place).st_mode)
+    except (OSError, Warning):
+        return None
 
 
 def access_call(path: Any, mode: Any, named: Any, library: bool) -> object:  # noqa: FBT001 - a door takes its arguments by position

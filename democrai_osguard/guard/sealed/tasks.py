@@ -51,6 +51,7 @@ _TOO_LITTLE = "enforcement would be "
 # Whether vfork may be used, which fork_exec no longer asks from 3.14 on.
 _QUICKLY = (True,) if version_info < (3, 14) else ()
 _NOT_ENFORCED = 125
+_OFF = "sandbox.os.enabled switches the operating system's layers off"
 _NOBODY_WAITS = "refused: without the operating system's layers no act can wait for a person"
 _GLOBS = "what these globs of its profile match"
 _LARGEST = 1 << 24  # of a request: more than the kernel takes as arguments and variables
@@ -131,9 +132,9 @@ def _program(
 
 
 def _started(state: State, patience: Any, child: tuple[Any, ...]) -> tuple[Any, ...]:
-    if not SETTINGS[0][0]:
-        return _plain(*child) if patience is None else (FAILED, _NOT_ENFORCED, _NOBODY_WAITS, 0)
     required, passed = SETTINGS[0][6], child[4]
+    if not SETTINGS[0][0]:
+        return _without_layers(required, patience, child)
     _check_passed(passed)
     rules, unheld = _rules(state)
     if unheld and required == "full":
@@ -146,6 +147,14 @@ def _started(state: State, patience: Any, child: tuple[Any, ...]) -> tuple[Any, 
         result = _launched(document, required, passed)
         unheld = (*missing, *unheld)
     return result if result[0] == FAILED else (result[0], (*result[1], *unheld))
+
+
+def _without_layers(required: str, patience: Any, child: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Start a child that nothing below Python holds, unless something must."""
+    if required != "none":
+        line = f"refused: {_TOO_LITTLE}none, not {required}: {_OFF}"
+        return FAILED, _NOT_ENFORCED, line, 0
+    return _plain(*child) if patience is None else (FAILED, _NOT_ENFORCED, _NOBODY_WAITS, 0)
 
 
 def _check_passed(descriptors: tuple[int, ...]) -> None:

@@ -69,3 +69,31 @@ def test_the_caller_s_context_never_holds_the_token_of_a_bypass() -> None:
         return core.unguarded(state, act)
 
     assert context.run(call) == [True, True]
+
+
+def _in_a_bypass(path: Path) -> str:
+    with process_guard_bypass_context():
+        return _read(path)
+
+
+def test_a_bypass_is_for_the_runtime_s_own_code_and_the_hint_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DEMOCRAI_TEMP_DIR", str(tmp_path / "temp"))
+    secret = tmp_path / "secret"
+    secret.write_text("secret")
+    runtime = _as_runtime(_in_a_bypass)
+
+    def check() -> object:
+        outside = _in_a_bypass(secret)  # there is nothing to go around
+        with process_guard_context("m", "module"):
+            own = runtime(secret)
+            try:
+                _in_a_bypass(secret)  # the application's code, inside a guard
+            except PermissionError as error:
+                return [outside, own, str(error), getattr(error, "hint", "")]
+        return "passed"
+
+    refused = "sandbox_guard_denied:process_guard_bypass_context"
+    hint = "It is for this package's own code. Act outside of the guard, or declare what is needed."
+    assert confined(check) == ["secret", "secret", refused, hint]
