@@ -77,7 +77,8 @@ def test_the_changelog_keeps_its_form(repo: Path) -> None:
     assert headings[0] == "[Unreleased]"
     assert all(heading in kinds or version.fullmatch(heading) for heading in headings)
     project = tomllib.loads((repo / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    assert headings[1].startswith(f"[{project['version']}] - "), "the version has no heading"
+    versions = [heading for heading in headings if heading not in kinds]
+    assert versions[1].startswith(f"[{project['version']}] - "), "the version has no heading"
 
 
 def test_the_readme_starts_with_the_two_commands_and_ci_runs_the_second(repo: Path) -> None:

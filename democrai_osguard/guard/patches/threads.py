@@ -1,4 +1,4 @@
-"""Work that is handed to somebody else to run: threads, pools, loops, signals, exits."""
+"""Work that is handed to somebody else to run: threads, pools, signals, exits."""
 
 from __future__ import annotations
 
@@ -135,37 +135,10 @@ def _handler(doors: Mapping[str, Any]) -> Callable[[Any], Any]:
     return make
 
 
-def _stamped(doors: Mapping[str, Any]) -> Callable[[Any], Any]:
-    def make(original: Any) -> Any:
-        def __init__(  # noqa: N807 - it replaces one
-            self: Any,
-            callback: Any,
-            args: Any,
-            loop: Any,
-            context: Any = None,
-        ) -> None:
-            doors["stamp"](context)
-            original(self, callback, args, loop, context)
-
-        return __init__
-
-    return make
-
-
-def _noted(doors: Mapping[str, Any]) -> Callable[[Any], Any]:
-    def make(original: Any) -> Any:
-        doors["runs_callbacks"](original.__code__)
-        return original
-
-    return make
-
-
 def thread_patches(doors: Mapping[str, Any]) -> tuple[Replacement, ...]:
     """Return the rows of this area."""
     return (
         Replacement("concurrent.futures.thread:ThreadPoolExecutor", "submit", _submit(doors)),
-        Replacement("asyncio.events:Handle", "__init__", _stamped(doors)),
-        Replacement("asyncio.events:Handle", "_run", _noted(doors)),
         Replacement("atexit", "register", _first_bound(doors, 0), everywhere=True),
         Replacement("posix", "register_at_fork", _all_bound(doors), everywhere=True),
         Replacement("weakref:finalize", "__init__", _first_bound(doors, 2)),

@@ -30,7 +30,7 @@ MISSING = object()
 STATES: dict[LockType, State] = {}
 OWNERS: dict[FrameType, LockType] = {}  # frames that run guarded work, while they do
 BUSY_THREADS: dict[int, int] = {}  # how many of those frames each thread has
-LOOP_THREADS: set[int] = set()  # threads whose event loop has run guarded work
+LOOPS: list[bool] = []  # filled once an event loop has been handed guarded work
 # Code that was loaded under a guard, by identity: its name is only what it says of itself.
 MARKED: dict[int, tuple[CodeType, LockType]] = {}
 LOADED: list[CodeType] = []  # and what was loaded under one by the name of a library
@@ -144,8 +144,7 @@ def is_own_look(frame: FrameType) -> bool:
 
 def on_stack() -> State | None:
     """Return the state of the nearest frame that runs guarded work, or was loaded under one."""
-    ident = get_ident()
-    if ident in BUSY_THREADS or ident in LOOP_THREADS:
+    if LOOPS or get_ident() in BUSY_THREADS:
         found = _owner_on_stack()
         if found is not None:
             return found
@@ -245,7 +244,7 @@ def disown(frame: FrameType, previous: LockType | None) -> None:
 
 def watch() -> None:
     """Say in one place whether a context without a token may still be guarded."""
-    WATCH[:] = [True] if MARKED or BUSY_THREADS or LOOP_THREADS else []
+    WATCH[:] = [True] if MARKED or BUSY_THREADS or LOOPS else []
 
 
 def shielded(
