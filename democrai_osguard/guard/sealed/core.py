@@ -51,9 +51,20 @@ get = VAR.get
 _HISTORY: list[Callable[[BaseException, None], None]] = [
     vars(BaseException)[name].__set__ for name in ("__traceback__", "__context__", "__cause__")
 ]
-_SPARE_REFERENCES = 3  # the table, the loop variable and the call that counts
 _ROOM = 16_384  # marks, before those of code that is gone are dropped
 _room = [_ROOM]
+
+
+def _spare_references() -> int:
+    """Return how often something counts that is in one place, and looked at in a loop.
+
+    From 3.14 on the call that counts has no reference of its own.
+    """
+    (count,) = [getrefcount(each) for each in [object()]]
+    return count
+
+
+_SPARE_REFERENCES = _spare_references()
 
 
 def text_of(value: Any) -> str | None:
