@@ -101,6 +101,7 @@ _DOORS = {
     "begin": ("threads", "begin"),
     "end": ("threads", "end"),
     "ticket": ("threads", "ticket"),
+    "callback_ticket": ("threads", "callback_ticket"),
     "carried": ("activation", "carried"),
     "scheduling": ("loops", "scheduling"),
     "adding": ("loops", "adding"),
@@ -193,6 +194,7 @@ def _configure(sealed: dict[str, ModuleType], vault: Vault) -> None:
     _configure_origins(sealed, own)
     activation.VARIABLES.append(access_variable.child_environment)
     activation.GENERATOR_ENTER.extend(_generator_enters())
+    sealed["threads"].DOOR.append(door)
     for module in (activation, sealed["loops"]):
         module.DOOR.append(door)
         module.PARTIAL.append(functools.partial)

@@ -131,10 +131,57 @@ _EAGER = {
         "OUTER.run_until_complete(main())"
     ),
 }
+# The host's own code says what stopped these to nobody but its log.
+_POOLS = {
+    "done-callback": "FUTURE.add_done_callback(later)",
+    "done-callback-by-class": "type(FUTURE).add_done_callback(FUTURE, later)",
+    "initializer": (
+        "import concurrent.futures as c\np = c.ThreadPoolExecutor(1, initializer=collect)\n"
+        "attempt(p.submit(len, '').result)\np.shutdown()"
+    ),
+    "initializer-for-the-host": (
+        "import concurrent.futures as c\np = c.ThreadPoolExecutor(1, initializer=collect)\n"
+        "work = [functools.partial(p.submit, len, ''), p.shutdown]\n"
+        "LATER.insert(0, functools.partial(PACKAGE.do_for, work))"
+    ),
+    "work-in-a-queue-of-mine": (
+        "import concurrent.futures as c\np = c.ThreadPoolExecutor(1)\n"
+        "p._work_queue.put(types.SimpleNamespace(run=later))\np.submit(len, '')\np.shutdown()"
+    ),
+    "worker-of-mine": (
+        "import concurrent.futures.thread as c\nc._worker = later\np = c.ThreadPoolExecutor(1)\n"
+        "p.submit(len, '')\np.shutdown()"
+    ),
+    "subclass": (
+        "import concurrent.futures as c\nclass P(c.ThreadPoolExecutor):\n"
+        "    def _adjust_thread_count(s):\n"
+        "        t = threading.Thread(target=collect)\n        t.start(); t.join()\n"
+        "P(1).submit(len, '')"
+    ),
+    "worker-by-hand": (
+        "import concurrent.futures.thread as c\n"
+        "work = types.SimpleNamespace(get=lambda *a, **k: None, get_nowait=lambda: None,\n"
+        "                             put=lambda _: None)\n"
+        "made = types.SimpleNamespace(initialize=collect, finalize=len)\n"
+        "import inspect\nold = 'initializer' in inspect.signature(c._worker).parameters\n"
+        "args = (lambda: None, work, collect, ()) if old else (lambda: None, made, work)\n"
+        "t = threading.Thread(target=c._worker, args=args)\nt.start(); t.join()"
+    ),
+    "ticket-of-the-host": (
+        "from democrai_osguard.guard.installation import doors\n"
+        "from democrai_osguard.guard.patches.threads import runner\n"
+        "t = FUTURE._done_callbacks[0].__closure__[-1].cell_contents\n"
+        "attempt(lambda: won(t(None)))\n"
+        "def use(t): runner(doors['begin'], doors['end'], t, PACKAGE.collect, (SECRET,), {})\n"
+        "if FREE: collect()\nfor _ in range(2): attempt(lambda: use(t))\n"
+        "again = doors['ticket'](PACKAGE.collect, (SECRET,), {}, True)\nattempt(lambda: use(again))"
+    ),
+}
 
 LOOP_TECHNIQUES = (
     *(Technique(f"loop-{name}", _NAMES + code, FILES) for name, code in _SCHEDULED.items()),
     *(Technique(f"loop-{name}", _NAMES + code, FILES) for name, code in _TASKS.items()),
+    *(Technique(f"pool-{name}", _NAMES + code, SILENT) for name, code in _POOLS.items()),
     *(Technique(f"loop-{name}", _NAMES + code, SILENT) for name, code in _UNSEEN.items()),
     *(
         Technique(f"loop-{name}", _NAMES + code, FILES, least=(3, 12))

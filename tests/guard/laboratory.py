@@ -7,6 +7,7 @@ are forked from one that has everything loaded, so that a hundred techniques tak
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import gc
 import importlib.util
 import json
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
 TECHNIQUES = (*FILE_TECHNIQUES, *OTHER_TECHNIQUES, *LOOP_TECHNIQUES, *PROGRAM_TECHNIQUES)
 _EXECUTED = 77  # the exit code of a program that replaced this one
 _SECONDS = 120
-_HOSTS = {"OUTER", "SIGNAL"}  # for which the host has a loop of its own
+_HOSTS = {"OUTER", "SIGNAL", "FUTURE"}  # for which the host has a loop of its own
 
 
 _LIBRARY = """
@@ -62,6 +63,9 @@ def collect_for(path, *_):
     collect(path)
 def call_for(function, value, *_):
     return function(value)
+def do_for(functions, *_):
+    for function in functions:
+        function()
 async def collect_after(waiting, path):
     await waiting
     collect(path)
@@ -234,6 +238,12 @@ class _Host:
         self.waiting = self.loop.create_task(self._wait())
         self.loop.run_until_complete(asyncio.sleep(0))
         self.signal.add_done_callback(lambda future: future.result())
+        self.future: concurrent.futures.Future[None] = concurrent.futures.Future()
+        self.future.add_done_callback(lambda future: future.done())
+
+    def names(self) -> dict[str, object]:
+        """Return what a technique may use of it."""
+        return {"OUTER": self.loop, "SIGNAL": self.signal, "FUTURE": self.future}
 
     async def _wait(self) -> None:
         await self.signal
@@ -241,6 +251,7 @@ class _Host:
     def go_on(self) -> None:
         """Give the signal, and run what was left in the loop."""
         self.loop.call_soon(self.signal.set_result, None)
+        self.future.set_result(None)
         self.loop.run_until_complete(asyncio.sleep(0.02))
         del self.waiting
         gc.collect()  # a task says what stopped it when it is given up
@@ -254,7 +265,7 @@ def _run(
     space["LATER"], space["AGAIN"] = [], []
     space["LOOP"] = asyncio.new_event_loop() if "LOOP" in technique.code else None
     host = _Host(space["attempt"]) if _HOSTS & set(re.findall("[A-Z]+", technique.code)) else None
-    space["OUTER"], space["SIGNAL"] = (host.loop, host.signal) if host else (None, None)
+    space |= {} if host is None else host.names()
     enter()
     if guarded:
         the_guard = process_guard_context(

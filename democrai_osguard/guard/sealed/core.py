@@ -29,6 +29,7 @@ VAR: ContextVar[Any] = ContextVar("democrai_osguard")
 MISSING = object()
 STATES: dict[LockType, State] = {}
 OWNERS: dict[FrameType, LockType] = {}  # frames that run guarded work, while they do
+FREE: set[FrameType] = set()  # frames that run work of code without a guard, wherever they stand
 BUSY_THREADS: dict[int, int] = {}  # how many of those frames each thread has
 LOOPS: list[bool] = []  # filled once an event loop has been handed guarded work
 # Code that was loaded under a guard, by identity: its name is only what it says of itself.
@@ -164,7 +165,7 @@ def on_stack() -> State | None:
 
 def _owner_on_stack() -> State | None:
     frame = here()
-    while frame is not None:
+    while frame is not None and frame not in FREE:
         token = OWNERS.get(frame)
         if token is not None:
             found = state_of(token)
@@ -190,8 +191,8 @@ def marked_on_stack() -> State | None:
     frame = here()
     while frame is not None and MARKED:
         code = frame.f_code
-        if code is UNGUARDED[0]:
-            return None  # what is beneath our own call asked for it, and does not do it
+        if code is UNGUARDED[0] or frame in FREE:
+            return None  # what is beneath asked for it, and does not do it
         found = MARKED.get(id(code))
         if found is not None:
             return timely(state_of(found[1]))
