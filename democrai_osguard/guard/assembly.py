@@ -44,6 +44,7 @@ _MODULES = (
     "silent",
     "databases",
     "threads",
+    "loops",
     "files",
     "looking",
     "events",
@@ -102,8 +103,12 @@ _DOORS = {
     "begin": ("threads", "begin"),
     "end": ("threads", "end"),
     "ticket": ("threads", "ticket"),
+    "callback_ticket": ("threads", "callback_ticket"),
     "carried": ("activation", "carried"),
-    "stamp": ("activation", "stamp"),
+    "scheduling": ("loops", "scheduling"),
+    "adding": ("loops", "adding"),
+    "know_tasks": ("loops", "know_tasks"),
+    "know_futures": ("loops", "know_futures"),
     "runs_callbacks": ("activation", "runs_callbacks"),
     "info": ("activation", "info"),
     "info_by_token": ("activation", "info_by_token"),
@@ -191,8 +196,10 @@ def _configure(sealed: dict[str, ModuleType], vault: Vault) -> None:
     _configure_origins(sealed, own)
     activation.VARIABLES.append(access_variable.child_environment)
     activation.GENERATOR_ENTER.extend(_generator_enters())
-    activation.DOOR.append(door)
-    activation.PARTIAL.append(functools.partial)
+    sealed["threads"].DOOR.append(door)
+    for module in (activation, sealed["loops"]):
+        module.DOOR.append(door)
+        module.PARTIAL.append(functools.partial)
     loaded = sealed["imports"]
     loaded.CREATED.update(name for name in loaded.ONCE if name in sys.modules)
     for verb in ("create_builtin", "create_dynamic"):

@@ -20,6 +20,7 @@ from democrai_osguard.guard.patches.folders import folder_patches
 from democrai_osguard.guard.patches.http import http_patches
 from democrai_osguard.guard.patches.imports import import_patches, replace_sensitive
 from democrai_osguard.guard.patches.listing import scandir_wrapper
+from democrai_osguard.guard.patches.loops import added, loop_patches
 from democrai_osguard.guard.patches.processes import process_patches
 from democrai_osguard.guard.patches.raw_files import open_code_wrapper, raw_file_class
 from democrai_osguard.guard.patches.rows import Replacement
@@ -91,6 +92,7 @@ def _threads(sealed: Mapping[str, ModuleType], doors: Mapping[str, Any]) -> list
     work.RUNNER_CODE.append(runner.__code__)
     work.ORIGINALS["signal"] = sys.modules["_signal"].signal
     work.HANDLER_CODE.append(unframed(runner).__code__)
+    sealed["loops"].ADDING.append(added(doors))
     pairs = []
     for name in _THREAD_STARTS:
         original = getattr(_thread, name, None)
@@ -110,6 +112,7 @@ def rows(doors: Mapping[str, Any]) -> list[Replacement]:
         *temporary_patches(doors),
         *process_patches(doors),
         *thread_patches(doors),
+        *loop_patches(doors),
         *socket_patches(doors),
         *http_patches(doors),
         *websocket_patches(doors),

@@ -7,9 +7,12 @@ are forked from one that has everything loaded, so that a hundred techniques tak
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
+import gc
 import importlib.util
 import json
 import os
+import re
 import shutil
 import socket
 import sys
@@ -24,6 +27,7 @@ from typing import TYPE_CHECKING, Any
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from guard.corpus_files import FILE_TECHNIQUES
+from guard.corpus_loops import LOOP_TECHNIQUES
 from guard.corpus_other import OTHER_TECHNIQUES
 from guard.corpus_programs import PROGRAM_TECHNIQUES
 
@@ -40,9 +44,10 @@ if TYPE_CHECKING:
 
     Confine = Callable[[dict[str, Any], int], object]  # the names, a descriptor to keep
 
-TECHNIQUES = (*FILE_TECHNIQUES, *OTHER_TECHNIQUES, *PROGRAM_TECHNIQUES)
+TECHNIQUES = (*FILE_TECHNIQUES, *OTHER_TECHNIQUES, *LOOP_TECHNIQUES, *PROGRAM_TECHNIQUES)
 _EXECUTED = 77  # the exit code of a program that replaced this one
 _SECONDS = 120
+_HOSTS = {"OUTER", "SIGNAL", "FUTURE"}  # for which the host has a loop of its own
 
 
 _LIBRARY = """
@@ -54,6 +59,16 @@ def read(path):
 collected = []
 def collect(path):
     collected.append(read(path))
+def collect_for(path, *_):
+    collect(path)
+def call_for(function, value, *_):
+    return function(value)
+def do_for(functions, *_):
+    for function in functions:
+        function()
+async def collect_after(waiting, path):
+    await waiting
+    collect(path)
 def within(context, function):
     with context:
         return function()
@@ -211,6 +226,37 @@ def perform(
     return dict(json.loads(raw)) if raw else {"won": False, "stopped": [f"died: {status}"]}
 
 
+class _Host:
+    """An event loop of the host's, where it waits for a signal that comes after the guard."""
+
+    def __init__(self, attempt: Callable[[BaseException], None]) -> None:
+        self.loop = asyncio.new_event_loop()
+        self.loop.set_exception_handler(
+            lambda _, told: attempt(told["exception"]) if "exception" in told else None
+        )
+        self.signal = self.loop.create_future()
+        self.waiting = self.loop.create_task(self._wait())
+        self.loop.run_until_complete(asyncio.sleep(0))
+        self.signal.add_done_callback(lambda future: future.result())
+        self.future: concurrent.futures.Future[None] = concurrent.futures.Future()
+        self.future.add_done_callback(lambda future: future.done())
+
+    def names(self) -> dict[str, object]:
+        """Return what a technique may use of it."""
+        return {"OUTER": self.loop, "SIGNAL": self.signal, "FUTURE": self.future}
+
+    async def _wait(self) -> None:
+        await self.signal
+
+    def go_on(self) -> None:
+        """Give the signal, and run what was left in the loop."""
+        self.loop.call_soon(self.signal.set_result, None)
+        self.future.set_result(None)
+        self.loop.run_until_complete(asyncio.sleep(0.02))
+        del self.waiting
+        gc.collect()  # a task says what stopped it when it is given up
+
+
 def _run(
     technique: Technique, space: dict[str, Any], enter: Callable[[], object], *, guarded: bool
 ) -> None:
@@ -218,6 +264,8 @@ def _run(
     space["HELD"] = os.open(space["SECRET"], os.O_RDONLY)
     space["LATER"], space["AGAIN"] = [], []
     space["LOOP"] = asyncio.new_event_loop() if "LOOP" in technique.code else None
+    host = _Host(space["attempt"]) if _HOSTS & set(re.findall("[A-Z]+", technique.code)) else None
+    space |= {} if host is None else host.names()
     enter()
     if guarded:
         the_guard = process_guard_context(
@@ -228,6 +276,8 @@ def _run(
             _execute(code, space)
     else:
         _execute(code, space)
+    if host:
+        host.go_on()
     for function in space["LATER"]:
         space["won"](function(space["SECRET"]))
     for function in space["AGAIN"]:

@@ -26,8 +26,10 @@ class Technique:
     PORT (a server on this machine), GETPID (where that function is), HELD (a descriptor of
     SECRET, opened before), FREE (whether this is the control), LATER (functions of a path, called
     once the guard is left), AGAIN (likewise, inside of guards that the host opens then), LOOP (an
-    event loop of the host's), PACKAGE (an installed library that calls what it is handed),
-    FRAMEWORK (one that opens guards), won(value), attempt(function). Where it
+    event loop of the host's), OUTER (another, which runs on once the guard is left), SIGNAL (a
+    future for which a task of the host's waits there), FUTURE (one of `concurrent.futures`, done
+    then as well), PACKAGE (an installed library that calls what it is handed), FRAMEWORK (one that
+    opens guards), won(value), attempt(function). Where it
     `starts` programs, its guard allows processes, the dependencies `true` and `cat`, and what is in
     BIN, a folder that it may change; OUT/bin/true is another program, which ends with 1.
     """

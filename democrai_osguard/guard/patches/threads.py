@@ -1,4 +1,4 @@
-"""Work that is handed to somebody else to run: threads, pools, loops, signals, exits."""
+"""Work that is handed to somebody else to run: threads, pools, signals, exits."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from democrai_osguard.guard.patches.rows import Replacement
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+
+_OF_INTERPRETERS = "InterpreterPoolExecutor"  # from Python 3.14 on
 
 
 def runner(begin: Any, end: Any, token: Any, function: Any, args: Any, kwargs: Any) -> Any:  # noqa: PLR0913, PLR0917 - a thread is handed its arguments by position
@@ -51,9 +53,17 @@ def thread_start(doors: Mapping[str, Any], name: str) -> Callable[..., Any]:
     return start
 
 
-def _submit(doors: Mapping[str, Any]) -> Callable[[Any], Any]:
+def _on_ticket(doors: Mapping[str, Any], ticket: Any) -> Callable[..., Any]:
+    """Return what does the work of a ticket, whatever it is called with."""
     begin, end = doors["begin"], doors["end"]
 
+    def run(*_args: Any) -> Any:
+        return runner(begin, end, ticket, None, (), {})
+
+    return run
+
+
+def _submit(doors: Mapping[str, Any]) -> Callable[[Any], Any]:
     def make(original: Any) -> Any:
         def submit(self: Any, fn: Any, /, *args: Any, **kwargs: Any) -> Any:
             if doors["carried"]() is not None:
@@ -61,12 +71,59 @@ def _submit(doors: Mapping[str, Any]) -> Callable[[Any], Any]:
                     self, bound(doors, _in_context(copy_context(), fn)), *args, **kwargs
                 )
             # A worker may have been started by guarded work; ours must not run under its guard.
-            ticket = doors["ticket"](fn, args, kwargs)
+            once = False
+            ticket = doors["ticket"](fn, args, kwargs, once) if _is_of_threads(self) else None
             if ticket is None:
                 return original(self, fn, *args, **kwargs)
-            return original(self, runner, begin, end, ticket, None, (), {})
+            return original(self, _on_ticket(doors, ticket))
 
         return submit
+
+    return make
+
+
+def _is_of_threads(pool: Any) -> bool:
+    """Tell whether a pool hands its work to threads as it is; one of interpreters copies it."""
+    return _OF_INTERPRETERS not in {each.__name__ for each in type(pool).__mro__}
+
+
+def _initialized(doors: Mapping[str, Any]) -> Callable[[Any], Any]:
+    """Return a maker of pools whose initializer runs under the guard of whoever makes them."""
+
+    def make(original: Any) -> Any:
+        def __init__(  # noqa: N807 - it replaces one
+            self: Any,
+            max_workers: Any = None,
+            thread_name_prefix: Any = "",
+            initializer: Any = None,
+            initargs: Any = (),
+            **more: Any,
+        ) -> None:
+            if callable(initializer) and _is_of_threads(self):
+                again = True
+                ticket = doors["ticket"](initializer, initargs, {}, again)
+                if ticket is None:
+                    initializer = bound(doors, initializer)
+                else:
+                    initializer = _on_ticket(doors, ticket)
+            original(self, max_workers, thread_name_prefix, initializer, initargs, **more)
+
+        return __init__
+
+    return make
+
+
+def _called_back(doors: Mapping[str, Any]) -> Callable[[Any], Any]:
+    """Return a maker of an `add_done_callback` that ties the callback to whoever adds it."""
+
+    def make(original: Any) -> Any:
+        def add_done_callback(self: Any, fn: Any) -> Any:
+            ticket = doors["callback_ticket"](fn, self)
+            if ticket is None:
+                return original(self, bound(doors, fn))
+            return original(self, _on_ticket(doors, ticket))
+
+        return add_done_callback
 
     return make
 
@@ -135,37 +192,14 @@ def _handler(doors: Mapping[str, Any]) -> Callable[[Any], Any]:
     return make
 
 
-def _stamped(doors: Mapping[str, Any]) -> Callable[[Any], Any]:
-    def make(original: Any) -> Any:
-        def __init__(  # noqa: N807 - it replaces one
-            self: Any,
-            callback: Any,
-            args: Any,
-            loop: Any,
-            context: Any = None,
-        ) -> None:
-            doors["stamp"](context)
-            original(self, callback, args, loop, context)
-
-        return __init__
-
-    return make
-
-
-def _noted(doors: Mapping[str, Any]) -> Callable[[Any], Any]:
-    def make(original: Any) -> Any:
-        doors["runs_callbacks"](original.__code__)
-        return original
-
-    return make
-
-
 def thread_patches(doors: Mapping[str, Any]) -> tuple[Replacement, ...]:
     """Return the rows of this area."""
     return (
         Replacement("concurrent.futures.thread:ThreadPoolExecutor", "submit", _submit(doors)),
-        Replacement("asyncio.events:Handle", "__init__", _stamped(doors)),
-        Replacement("asyncio.events:Handle", "_run", _noted(doors)),
+        Replacement(
+            "concurrent.futures.thread:ThreadPoolExecutor", "__init__", _initialized(doors)
+        ),
+        Replacement("concurrent.futures._base:Future", "add_done_callback", _called_back(doors)),
         Replacement("atexit", "register", _first_bound(doors, 0), everywhere=True),
         Replacement("posix", "register_at_fork", _all_bound(doors), everywhere=True),
         Replacement("weakref:finalize", "__init__", _first_bound(doors, 2)),

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from _thread import LockType, get_ident
 from _weakref import ref
-from contextvars import Context
 from types import CodeType, FrameType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -272,17 +271,6 @@ def carried() -> LockType | None:
     """Return the token that work made here carries along, None where no guard is active."""
     state = current()
     return None if state is None else state.token
-
-
-def stamp(context: Any) -> None:
-    """Put the active guard into a context that somebody made without it."""
-    state = current()
-    if state is None:
-        return
-    core.LOOP_THREADS.add(get_ident())
-    core.watch()
-    if type(context) is Context and context.get(VAR) is None:
-        context.run(VAR.set, state.token)
 
 
 def runs_callbacks(code: Any) -> None:

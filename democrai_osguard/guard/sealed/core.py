@@ -29,8 +29,9 @@ VAR: ContextVar[Any] = ContextVar("democrai_osguard")
 MISSING = object()
 STATES: dict[LockType, State] = {}
 OWNERS: dict[FrameType, LockType] = {}  # frames that run guarded work, while they do
+FREE: set[FrameType] = set()  # frames that run work of code without a guard, wherever they stand
 BUSY_THREADS: dict[int, int] = {}  # how many of those frames each thread has
-LOOP_THREADS: set[int] = set()  # threads whose event loop has run guarded work
+LOOPS: list[bool] = []  # filled once an event loop has been handed guarded work
 # Code that was loaded under a guard, by identity: its name is only what it says of itself.
 MARKED: dict[int, tuple[CodeType, LockType]] = {}
 LOADED: list[CodeType] = []  # and what was loaded under one by the name of a library
@@ -51,9 +52,20 @@ get = VAR.get
 _HISTORY: list[Callable[[BaseException, None], None]] = [
     vars(BaseException)[name].__set__ for name in ("__traceback__", "__context__", "__cause__")
 ]
-_SPARE_REFERENCES = 3  # the table, the loop variable and the call that counts
 _ROOM = 16_384  # marks, before those of code that is gone are dropped
 _room = [_ROOM]
+
+
+def _spare_references() -> int:
+    """Return how often something counts that is in one place, and looked at in a loop.
+
+    From 3.14 on the call that counts has no reference of its own.
+    """
+    (count,) = [getrefcount(each) for each in [object()]]
+    return count
+
+
+_SPARE_REFERENCES = _spare_references()
 
 
 def text_of(value: Any) -> str | None:
@@ -144,8 +156,7 @@ def is_own_look(frame: FrameType) -> bool:
 
 def on_stack() -> State | None:
     """Return the state of the nearest frame that runs guarded work, or was loaded under one."""
-    ident = get_ident()
-    if ident in BUSY_THREADS or ident in LOOP_THREADS:
+    if LOOPS or get_ident() in BUSY_THREADS:
         found = _owner_on_stack()
         if found is not None:
             return found
@@ -154,7 +165,7 @@ def on_stack() -> State | None:
 
 def _owner_on_stack() -> State | None:
     frame = here()
-    while frame is not None:
+    while frame is not None and frame not in FREE:
         token = OWNERS.get(frame)
         if token is not None:
             found = state_of(token)
@@ -180,8 +191,8 @@ def marked_on_stack() -> State | None:
     frame = here()
     while frame is not None and MARKED:
         code = frame.f_code
-        if code is UNGUARDED[0]:
-            return None  # what is beneath our own call asked for it, and does not do it
+        if code is UNGUARDED[0] or frame in FREE:
+            return None  # what is beneath asked for it, and does not do it
         found = MARKED.get(id(code))
         if found is not None:
             return timely(state_of(found[1]))
@@ -245,7 +256,7 @@ def disown(frame: FrameType, previous: LockType | None) -> None:
 
 def watch() -> None:
     """Say in one place whether a context without a token may still be guarded."""
-    WATCH[:] = [True] if MARKED or BUSY_THREADS or LOOP_THREADS else []
+    WATCH[:] = [True] if MARKED or BUSY_THREADS or LOOPS else []
 
 
 def shielded(

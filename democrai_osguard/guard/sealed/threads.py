@@ -6,28 +6,29 @@ code that changes their surroundings changes nothing about which guard holds.
 
 from __future__ import annotations
 
-from _thread import LockType, allocate_lock
+from _weakref import ref
+from contextvars import Context
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 from democrai_osguard.guard.sealed.answers import refusal
 from democrai_osguard.guard.sealed.core import (
+    FREE,
     MISSING,
     OWNERS,
-    STATES,
     VAR,
-    State,
     current,
     disown,
     get,
     here,
-    new_token,
     own,
     unguarded,
 )
 from democrai_osguard.guard.sealed.opening import bare
 
 if TYPE_CHECKING:
+    from _thread import LockType
+    from collections.abc import Callable
     from types import CodeType, FrameType
 
 ORIGINALS: dict[str, Any] = {}
@@ -36,9 +37,11 @@ RUNNER_CODE: list[CodeType] = []
 HANDLER_CODE: list[CodeType] = []  # of the public function that keeps frames from handlers
 STARTING: list[object] = []  # what is being started through the wrapper, for the hook
 _before: dict[FrameType, Any] = {}
-# Work that was handed over without a guard, for threads that may have one: run once, as it is.
-_tickets: dict[LockType, tuple[Any, Any, Any]] = {}
-_guarded_starts = [0]
+# Work that was handed over without a guard, for threads that may have one: tickets by identity,
+# whether each is good more than once. What it is for, it says to whoever has the key.
+_tickets: dict[int, tuple[ref[Any], bool]] = {}
+_KEY = object()
+DOOR: list[Any] = []  # what makes a door
 
 
 def start(name: str, function: Any, args: Any, options: dict[str, Any]) -> object:
@@ -48,7 +51,6 @@ def start(name: str, function: Any, args: Any, options: dict[str, Any]) -> objec
     state = current()
     if state is None:
         return _start(name, function, args, options)
-    _guarded_starts[0] += 1
     work = _work(state.token, function, args, options.pop("kwargs", None) or {})
     STARTING.append(work)
     try:
@@ -88,45 +90,82 @@ def _start(name: str, function: Any, args: Any, options: dict[str, Any]) -> obje
 def begin(token: Any) -> object:
     """Let what the calling runner runs be under the guard of a token; return a ticket's work."""
     frame = here()
-    work = None
-    if frame is None or frame.f_code is not RUNNER_CODE[0] or frame in OWNERS:
+    if frame is None or frame.f_code is not RUNNER_CODE[0] or frame in OWNERS or frame in FREE:
         return None  # only the runner itself, and once
-    if type(token) is LockType and token in _tickets:
-        work = _tickets.pop(token)
-        token = _free()
+    work = _redeemed(token)
+    if work is not None:
+        FREE.add(frame)
+        function, args, kwargs = work
+        # A context of its own: what is handed on from there must not have the thread's guard.
+        return Context().run, (function, *args), kwargs
     _before[frame] = VAR.set(token)
     own(frame, token)
-    return work
-
-
-def _free() -> LockType:
-    """Return the token of work that never had a guard."""
-    token = new_token()
-    STATES[token] = State(token=token, bypass=True, opener=None)
-    return token
+    return None
 
 
 def end() -> None:
     """Take `begin` back, for the frame that began."""
     frame = here()
-    before = None if frame is None else _before.pop(frame, None)
-    if frame is None or before is None:
+    if frame is None:
         return
-    token = OWNERS.get(frame)
+    FREE.discard(frame)
+    before = _before.pop(frame, None)
+    if before is None:
+        return
     disown(frame, None)
     try:
         VAR.reset(before)
     except ValueError:  # the work left another context behind
         VAR.set(None)
-    state = STATES.get(token) if type(token) is LockType else None
-    if state is not None and state.bypass:
-        STATES.pop(state.token, None)
 
 
-def ticket(function: Any, args: Any, kwargs: Any) -> LockType | None:
-    """Return a ticket for work without a guard, None where no thread can have one."""
-    if not _guarded_starts[0] or current() is not None or get(MISSING) is not MISSING:
+def ticket(function: Any, args: Any, kwargs: Any, again: Any) -> object:
+    """Return a ticket for work without a guard, None where there is a guard.
+
+    Whoever has it can have the work done that it is for, by any thread, once or `again`.
+    """
+    return _ticket(again, _hand_over, function, args, kwargs)
+
+
+def callback_ticket(function: Any, future: Any) -> object:
+    """Return a ticket for what is to be called with a future that is done; see `ticket`.
+
+    The future has the ticket, so that one must not keep it.
+    """
+    return _ticket(False, _hand_over_callback, function, ref(future))  # noqa: FBT003 - once
+
+
+def _ticket(again: Any, hand_over: Callable[..., Any], *work: Any) -> object:
+    if current() is not None or get(MISSING) is not MISSING:
         return None
-    made = allocate_lock()
-    _tickets[made] = function, args, kwargs
+    made = DOOR[0](ORIGINALS["partial"](hand_over, *work))
+    gone = DOOR[0](ORIGINALS["partial"](_forget_ticket, id(made)))
+    _tickets[id(made)] = ref(made, gone), again is True
     return made
+
+
+def _redeemed(token: Any) -> Any:
+    """Return the work that a ticket is for, None where it is no ticket, or is used up."""
+    known = _tickets.get(id(token))
+    made: Any = None if known is None else known[0]()
+    if known is None or made is None or made is not token:
+        return None
+    if not known[1]:
+        del _tickets[id(made)]
+    return made(_KEY)
+
+
+def _hand_over(function: Any, args: Any, kwargs: Any, key: Any) -> object:
+    """Say what a ticket is for, to us alone."""
+    return (function, args, kwargs) if key is _KEY else None
+
+
+def _hand_over_callback(function: Any, future: ref[Any], key: Any) -> object:
+    return (function, (future(),), {}) if key is _KEY else None
+
+
+def _forget_ticket(key: int, made: ref[Any]) -> None:
+    """Drop what belongs to a ticket that is gone; called by the interpreter, or by anybody."""
+    known = _tickets.get(key)
+    if known is not None and known[0] is made and made() is None:
+        del _tickets[key]
