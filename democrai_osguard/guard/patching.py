@@ -19,7 +19,7 @@ from democrai_osguard.guard.patches.files import FILE_CALLS, PROBES, SILENT_CALL
 from democrai_osguard.guard.patches.folders import folder_patches
 from democrai_osguard.guard.patches.http import http_patches
 from democrai_osguard.guard.patches.imports import import_patches, replace_sensitive
-from democrai_osguard.guard.patches.listing import scandir_wrapper
+from democrai_osguard.guard.patches.listing import scandir_wrapper, search_patches
 from democrai_osguard.guard.patches.loops import added, loop_patches
 from democrai_osguard.guard.patches.processes import process_patches
 from democrai_osguard.guard.patches.raw_files import open_code_wrapper, raw_file_class
@@ -109,6 +109,7 @@ def rows(doors: Mapping[str, Any]) -> list[Replacement]:
     """Return every row that replaces an attribute, of libraries that may come later too."""
     found = [
         *folder_patches(doors),
+        *search_patches(doors),
         *temporary_patches(doors),
         *process_patches(doors),
         *thread_patches(doors),

@@ -238,12 +238,15 @@ def silent_maker(doors: Any, name: str) -> Callable[[Any], Any]:
 
 def realpath_wrapper(original: Callable[..., Any], door: Any) -> Callable[..., Any]:
     """Return a `realpath` that says where allowed paths lead, and of others only what they say."""
+    lenient = getattr(os.path, "ALLOW_MISSING", False)  # from 3.14 on, and in later fixes of others
 
     def realpath(filename: Any, *, strict: Any = False) -> Any:
         path = plain(filename)
         place = door(path)
         if place is None:
             return original(path, strict=strict)
+        if strict is lenient:
+            strict = False  # what is closed is as good as missing
         if place is False:
             if strict:
                 os.lstat(path)

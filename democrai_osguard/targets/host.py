@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from ipaddress import AddressValueError, IPv4Address, IPv4Network, IPv6Address, IPv6Network
 
-from democrai_osguard.errors import TargetError
+from democrai_osguard.errors import NetworkTargetMissing, TargetError
 
 Network = IPv4Network | IPv6Network
 
@@ -69,6 +69,8 @@ class Host:
 
 def parse_host(text: str, value: object) -> Host:
     """Read a host without port; `value` is the whole target, for the message."""
+    if not text:
+        raise NetworkTargetMissing(value, "no host")
     if text.startswith("["):
         if not text.endswith("]"):
             raise TargetError(value, "a '[' without its ']'")

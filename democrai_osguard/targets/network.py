@@ -127,10 +127,10 @@ def is_prefix(front: Segments, whole: Segments) -> bool:
 
 
 def _check_characters(text: object) -> None:
+    if isinstance(text, (str, bytes)) and not text.strip():
+        raise NetworkTargetMissing(text, "empty; name a host or a URL")
     if not isinstance(text, str):
         raise TargetError(text, "a network target is text")
-    if not text.strip():
-        raise NetworkTargetMissing(text, "empty; name a host or a URL")
     if len(text) > TARGET_LIMIT:
         raise TargetError(text, f"longer than {TARGET_LIMIT} characters")
     if not text.isprintable() or any(char.isspace() for char in text):

@@ -76,6 +76,8 @@ def _authority(host: str, port: int | None) -> str:
 
 
 def _url(scheme: str, host: str, port: int | None, path: str) -> str:
+    if not host:
+        return ""  # whatever else is said, no place is named
     rest = path if path.startswith(("/", "?")) else f"/{path}" if path else ""
     return f"{scheme}://{_authority(host, port)}{rest.partition('#')[0]}"
 

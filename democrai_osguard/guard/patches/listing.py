@@ -1,16 +1,24 @@
-"""`os.scandir`: entries that are links answer about where they lead only as far as allowed."""
+"""Folders that are listed and searched.
+
+Entries of `os.scandir` that are links answer about where they lead only as far as allowed. A search
+takes a folder that it may not read for an empty one, so it is judged where it begins.
+"""
 
 from __future__ import annotations
 
 import os
-from itertools import chain
+from itertools import chain, takewhile
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Self
 
 from democrai_osguard.guard.outcome import as_error
+from democrai_osguard.guard.patches.rows import Replacement
 from democrai_osguard.guard.wrappers import plain
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
+
+_WILDCARDS = frozenset("*?[")
 
 
 class LinkEntry:
@@ -92,3 +100,33 @@ def scandir_wrapper(door: Any) -> Callable[..., Any]:
         return Listing(entries)
 
     return scandir
+
+
+def _search(doors: Mapping[str, Any], *, below: bool) -> Callable[[Any], Any]:
+    """`Path.glob`, or `rglob` where it looks `below` from the first folder on."""
+
+    def make(original: Any) -> Any:
+        def search(self: Any, pattern: Any, **options: Any) -> Any:
+            by_name = not below and options.get("case_sensitive") is None
+            answer = doors["check"]("read", plain(_start(self, pattern) if by_name else self))
+            if isinstance(answer, BaseException):
+                raise as_error(answer) from None
+            return original(self, pattern, **options)
+
+        return search
+
+    return make
+
+
+def _start(folder: Any, pattern: Any) -> str:
+    """Return what a search looks at first: the folder, and the names before any wildcard."""
+    names = takewhile(_WILDCARDS.isdisjoint, PurePath(pattern).parts)
+    return os.path.join(folder, *names)
+
+
+def search_patches(doors: Mapping[str, Any]) -> tuple[Replacement, ...]:
+    """Return the rows of this area."""
+    return (
+        Replacement("pathlib:Path", "glob", _search(doors, below=False)),
+        Replacement("pathlib:Path", "rglob", _search(doors, below=True)),
+    )

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 
 _EXACT = frozenset({str, int, bytes})
+_LOOP = "asyncio.base_events:BaseEventLoop"
 # The C attribute: Python's property makes an enum of it, and a subclass may lie.
 _family = _socket.socket.family.__get__
 
@@ -105,6 +106,42 @@ def _sendmsg(doors: Mapping[str, Any]) -> Callable[[Any], Any]:
     return make
 
 
+def _create_connection(doors: Mapping[str, Any]) -> Callable[[Any], Any]:
+    """`socket.create_connection`, which would look an empty host up before it dials it."""
+
+    def make(original: Any) -> Any:
+        def create_connection(address: Any, *args: Any, **kwargs: Any) -> Any:
+            _check_named(doors, address[0])
+            return original(address, *args, **kwargs)
+
+        return create_connection
+
+    return make
+
+
+def _loop_connection(doors: Mapping[str, Any]) -> Callable[[Any], Any]:
+    """Guard the event loop's `create_connection`, likewise."""
+
+    def make(original: Any) -> Any:
+        async def create_connection(
+            self: Any, protocol_factory: Any, host: Any = None, *args: Any, **kwargs: Any
+        ) -> Any:
+            _check_named(doors, host)
+            return await original(self, protocol_factory, host, *args, **kwargs)
+
+        return create_connection
+
+    return make
+
+
+def _check_named(doors: Mapping[str, Any], host: Any) -> None:
+    """Raise NetworkTargetMissing under a guard where the host to dial is empty; None is not."""
+    if isinstance(host, (str, bytes)) and not host:
+        answer = doors["connect"](_socket.AF_INET, ("", 0))
+        if answer is not None:
+            raise as_error(answer) from None
+
+
 LOOK_UPS = ("getaddrinfo", "gethostbyname", "gethostbyname_ex")
 
 
@@ -143,6 +180,8 @@ def socket_patches(doors: Mapping[str, Any]) -> tuple[Replacement, ...]:
         Replacement("socket:socket", "connect", connect),
         Replacement("socket:socket", "connect_ex", connect),
         Replacement("socket:socket", "bind", _address(doors, doors["binding"])),
+        Replacement("socket", "create_connection", _create_connection(doors), everywhere=True),
+        Replacement(_LOOP, "create_connection", _loop_connection(doors)),
         Replacement("socket:socket", "sendto", _sendto(doors)),
         Replacement("socket:socket", "sendmsg", _sendmsg(doors)),
         *(

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import _socket
+import asyncio
+import http.client
+import http.server
 import socket
 import sys
+import urllib.request
 from typing import Any
 
+import httpx
 import pytest
 from guard.confined import confined
 
@@ -66,10 +71,84 @@ def test_no_host_is_no_target_to_dial(name: str, host: object) -> None:
     assert _recorded(act) == "network_target_missing"
 
 
-def test_listening_names_no_target() -> None:
-    def act() -> None:
-        with socket.socket() as one:
-            one.bind(("", 0))
-            one.listen()
+DIALLED: dict[str, Any] = {
+    "create_connection": lambda: socket.create_connection(("", 80)),
+    "create_connection to bytes": lambda: socket.create_connection((b"", 80)),  # type: ignore[arg-type]
+    "open_connection": lambda: asyncio.run(asyncio.open_connection("", 80)),
+    "HTTPConnection": lambda: http.client.HTTPConnection("").request("GET", "/"),
+    "HTTPConnection.connect": lambda: http.client.HTTPConnection("").connect(),
+    "urlopen": lambda: urllib.request.urlopen("http://"),
+    "urlopen of a path": lambda: urllib.request.urlopen("http:///path"),
+    "httpx": lambda: httpx.get(""),
+    "httpx of a scheme": lambda: httpx.get("http://"),
+    "aiohttp's loop": lambda: asyncio.run(_of_a_loop("")),
+}
 
-    assert _recorded(act) == []
+
+async def _of_a_loop(host: str) -> object:
+    return await asyncio.get_running_loop().create_connection(asyncio.Protocol, host, 80)
+
+
+@pytest.mark.parametrize("way", DIALLED)
+def test_no_host_is_no_target_by_whatever_call(way: str) -> None:
+    assert _recorded(DIALLED[way]) == "network_target_missing"
+
+
+def test_without_a_guard_no_host_is_what_it_always_was() -> None:
+    def check() -> object:
+        with process_guard_context("m", "module"):
+            pass
+        found = []
+        for act in (DIALLED["create_connection"], DIALLED["open_connection"]):
+            try:
+                act()
+            except OSError as error:
+                found.append(type(error).__name__)
+        return found
+
+    assert confined(check) == ["gaierror", "gaierror"]
+
+
+async def _served() -> None:
+    server = await asyncio.start_server(lambda *_: None, "", 0)
+    server.close()
+    await server.wait_closed()
+
+
+LISTENING: dict[str, Any] = {
+    "bind": lambda: _listening(socket.socket()),
+    "create_server": lambda: socket.create_server(("", 0)).close(),
+    "gethostbyname": lambda: socket.gethostbyname(""),
+    "http.server": lambda: http.server.HTTPServer(("", 0), None).server_close(),  # type: ignore[arg-type]
+    "start_server": lambda: asyncio.run(_served()),
+}
+
+
+def _listening(one: socket.socket) -> None:
+    with one:
+        one.bind(("", 0))
+        one.listen()
+
+
+@pytest.mark.parametrize("way", LISTENING)
+def test_listening_names_no_target(way: str) -> None:
+    def check() -> object:
+        with process_guard_context("m", "module"):
+            LISTENING[way]()
+        return "listening"
+
+    assert confined(check) == "listening"
+
+
+def test_an_own_address_is_bound_and_the_other_end_dialled() -> None:
+    """What follows the address in a call reaches the original as it was given."""
+
+    def check() -> object:
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            port = server.getsockname()[1]
+            with process_guard_context("m", "module", allowed_targets=[f"localhost:{port}"]):
+                source = ("127.0.0.1", 0)
+                with socket.create_connection(("127.0.0.1", port), 5, source_address=source) as one:
+                    return [one.gettimeout(), one.getpeername()[1] == port]
+
+    assert confined(check) == [5.0, True]

@@ -46,6 +46,10 @@ WORKS: dict[str, tuple[tuple[str, ...], Act]] = {
         lambda at, to: shutil.make_archive(str(to / "new"), "gztar", at / "inner"),
     ),
     "unpack a zip": (READ_AND_CREATE, lambda at, to: shutil.unpack_archive(at / "a.zip", to)),
+    "unpack a tar where it is read": (
+        (*READ_AND_CREATE, "read target"),
+        lambda at, to: _unpack_tar(at / "a.tar", to),
+    ),
     "unpack a tar": (READ_AND_CREATE, lambda at, to: _unpack_tar(at / "a.tar", to)),
 }
 # Rules, the act, and the operation and the place that it is refused for.

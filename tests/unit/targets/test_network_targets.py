@@ -51,8 +51,8 @@ def test_an_error_shows_control_characters_escaped() -> None:
     assert str(caught.value).isprintable()
 
 
-@pytest.mark.parametrize("blank", ["", " ", "\t\n"])
-def test_a_blank_target_is_missing(blank: str) -> None:
+@pytest.mark.parametrize("blank", ["", " ", "\t\n", b""])
+def test_a_blank_target_is_missing(blank: str | bytes) -> None:
     with pytest.raises(TargetError) as caught:
         normalize_target("network", blank)
     assert caught.value.code == "network_target_missing"
