@@ -68,7 +68,7 @@ def take(private: list[ModuleType]) -> None:
         known.clear()
     _fill_caches()
     for module in private:
-        _remember(vars(module))
+        _remember_globals(vars(module))
     for found in _classes_in(private):
         _remember(vars(found))
         _ANCESTRIES.append((found, _ancestry(found), _bases.__get__(found)))
@@ -78,11 +78,31 @@ def take(private: list[ModuleType]) -> None:
             _remember_function(function)
 
 
+def _remember_globals(space: dict[str, Any]) -> None:
+    _keep_warnings_out(space)
+    _remember(space)
+
+
+def _keep_warnings_out(space: dict[str, Any]) -> None:
+    """Let the interpreter put no warnings down in a namespace, which would change it.
+
+    It does so in whatever code it finds itself, and a collection may bring a warning at any moment.
+    Where None stands, a warning is shown and not put down.
+    """
+    space["__warningregistry__"] = None
+
+
 def _remember_function(function: FunctionType) -> None:
-    for mapping in (function.__globals__, function.__kwdefaults__):
-        if mapping is not None and not any(row[0] is mapping for row in _SNAPSHOTS):
-            _remember(mapping)
+    named = function.__kwdefaults__
+    if not _is_remembered(function.__globals__):
+        _remember_globals(function.__globals__)
+    if named is not None and not _is_remembered(named):
+        _remember(named)
     _CELLS.extend((cell, cell.cell_contents) for cell in function.__closure__ or ())
+
+
+def _is_remembered(mapping: Any) -> bool:
+    return any(row[0] is mapping for row in _SNAPSHOTS)
 
 
 def _classes_in(private: list[ModuleType]) -> list[type]:
@@ -118,7 +138,7 @@ def _remember(namespace: Any) -> None:
     now = namespace.copy()  # names and values of one moment
     _SNAPSHOTS.append((namespace, tuple(now), tuple(now.values())))
     for value in now.values():
-        if type(value) is dict and not any(row[0] is value for row in _SNAPSHOTS):
+        if type(value) is dict and not _is_remembered(value):
             _SNAPSHOTS.append((value, tuple(value), tuple(value.values())))
         elif type(value) in {list, set}:
             _CONTAINERS.append((value, tuple(value)))
@@ -170,6 +190,7 @@ def watch_answers(modules: list[ModuleType], builtins: dict[str, Any]) -> None:
     """Remember the public code that answers about approvals, and what it calls by bare names."""
     owners: list[Any] = []
     for module in modules:
+        _keep_warnings_out(vars(module))
         inside = (value for value in list(vars(module).values()) if isinstance(value, type))
         owners += [module, *(each for each in inside if each.__module__ == module.__name__)]
     _ANSWERING[:] = [(owner, vars(owner), *_whole(owner)[1:]) for owner in owners]
