@@ -102,6 +102,8 @@ _DOORS = {
     "bypass": ("activation", "bypass"),
     "begin": ("threads", "begin"),
     "end": ("threads", "end"),
+    "note_tracer": ("threads", "note_tracer"),
+    "is_tracer": ("threads", "is_tracer"),
     "ticket": ("threads", "ticket"),
     "callback_ticket": ("threads", "callback_ticket"),
     "carried": ("activation", "carried"),

@@ -27,6 +27,7 @@ from democrai_osguard.guard.patches.rows import Replacement
 from democrai_osguard.guard.patches.sockets import LOOK_UPS, socket_patches
 from democrai_osguard.guard.patches.temporary import temporary_patches
 from democrai_osguard.guard.patches.threads import runner, thread_patches, thread_start, unframed
+from democrai_osguard.guard.patches.tracing import tracing_patches
 from democrai_osguard.guard.patches.websockets import websocket_patches
 from democrai_osguard.guard.replacing import dress
 
@@ -114,6 +115,7 @@ def rows(doors: Mapping[str, Any]) -> list[Replacement]:
         *process_patches(doors),
         *thread_patches(doors),
         *loop_patches(doors),
+        *tracing_patches(doors),
         *socket_patches(doors),
         *http_patches(doors),
         *websocket_patches(doors),

@@ -37,6 +37,7 @@ RUNNER_CODE: list[CodeType] = []
 HANDLER_CODE: list[CodeType] = []  # of the public function that keeps frames from handlers
 STARTING: list[object] = []  # what is being started through the wrapper, for the hook
 _before: dict[FrameType, Any] = {}
+_tracers: dict[str, Any] = {}  # what the application gave to functions of `threading`, by name
 # Work that was handed over without a guard, for threads that may have one: tickets by identity,
 # whether each is good more than once. What it is for, it says to whoever has the key.
 _tickets: dict[int, tuple[ref[Any], bool]] = {}
@@ -67,6 +68,17 @@ def set_signal(number: int, handler: Any) -> object:
     if state is not None and callable(handler) and not unguarded(state, _is_ours, handler):
         return refusal(state, "sandbox_guard_denied", None, "a signal handler past its wrapper")
     return ORIGINALS["signal"](number, handler)
+
+
+def note_tracer(kind: Any, function: Any) -> None:
+    """Note what the application lets threads be traced by; what guarded code sets is not noted."""
+    if current() is None and type(kind) is str:
+        _tracers[kind] = function
+
+
+def is_tracer(function: Any) -> bool:
+    """Tell whether the application lets threads be traced by this function."""
+    return any(function is each for each in tuple(_tracers.values()))
 
 
 def _is_ours(handler: Any) -> bool:
