@@ -9,7 +9,7 @@ from urllib.parse import unquote, urlsplit
 
 import click
 
-from democrai_osguard.access import OPERATIONS, AccessRequest, Operation, ResourceType, Subject
+from democrai_osguard.access import AccessRequest, Operation, ResourceType, Subject
 from democrai_osguard.approvals.opening import default_store_url
 from democrai_osguard.cli.approvals import opened, store_option
 from democrai_osguard.cli.exits import Exit
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
     from democrai_osguard.approvals.service import ApprovalService
 
-_OPERATIONS = tuple(dict.fromkeys(verb for verbs in OPERATIONS.values() for verb in verbs))
 _ANSWERS: dict[type[Decision], tuple[str, str, Exit]] = {
     Allow: ("allow", "allowed", Exit.ALLOWED),
     Deny: ("deny", "denied", Exit.DENIED),
@@ -57,7 +56,7 @@ _ANSWERS: dict[type[Decision], tuple[str, str, Exit]] = {
 @store_option
 @click.option("--json", "as_json", is_flag=True, help="For machines.")
 @click.argument("resource", required=False, type=click.Choice([str(one) for one in ResourceType]))
-@click.argument("operation", required=False, type=click.Choice([str(one) for one in _OPERATIONS]))
+@click.argument("operation", required=False)  # which there are is a matter of the resource
 @click.argument("target", required=False)
 def explain(  # noqa: PLR0913 - one parameter for each word of the command line
     *,

@@ -70,12 +70,13 @@ def guess_kind(document: object) -> str:
 
 
 def added_rules(kind: str, phase: str | None) -> tuple[Rule, ...]:
-    """Return what a phase has beside what is declared: an install reaches the package indexes."""
+    """Return what a phase has beside what is declared: an install starts pip, and reaches for it."""
     if phase != "install" or kind not in PHASED:
         return ()
+    from democrai_osguard.runtime.interpreter import interpreter_rules  # noqa: PLC0415 - as below
     from democrai_osguard.runtime.package_index import package_index_rules  # noqa: PLC0415 - it asks pip
 
-    return package_index_rules()
+    return (*package_index_rules(), *interpreter_rules())
 
 
 def _say_check(

@@ -42,7 +42,7 @@ def child_environment(info: Sequence[Any]) -> dict[str, str]:
 
 def parse_access(text: str) -> tuple[Rule, ...]:
     """Read `DEMOCRAI_ACCESS`; raise ManifestError with one line for each place that is wrong."""
-    document = parse_json(text)
+    document = _document(ACCESS, text)
     if not isinstance(document, list):
         raise ManifestError((f"{ACCESS}: expected a list",))
     problems: list[str] = []
@@ -54,7 +54,7 @@ def parse_access(text: str) -> tuple[Rule, ...]:
 
 def parse_chain(text: str, actor: Subject) -> tuple[Subject, ...]:
     """Read the subjects outside the one that acts, which ends the chain; raise ManifestError."""
-    document = parse_json(text)
+    document = _document(CHAIN, text)
     if not isinstance(document, list) or not all(isinstance(each, str) for each in document):
         raise ManifestError((f"{CHAIN}: expected a list of subjects",))
     try:
@@ -66,6 +66,13 @@ def parse_chain(text: str, actor: Subject) -> tuple[Subject, ...]:
     if not subjects or subjects[-1] != actor:
         raise ManifestError((f"{CHAIN}: does not end with {actor}",))
     return subjects[:-1]
+
+
+def _document(variable: str, text: str) -> object:
+    try:
+        return parse_json(text)
+    except ManifestError as error:
+        raise ManifestError(tuple(f"{variable}: {each}" for each in error.problems)) from error
 
 
 def _rule(item: object, at: str, problems: list[str]) -> Rule | None:

@@ -17,6 +17,7 @@ from democrai_osguard.guard import current_guard, network_policy_context, proces
 from democrai_osguard.guard.contexts import _subject, rules_of
 from democrai_osguard.manifest import Manifest, load_manifest
 from democrai_osguard.policy.ruleset import RuleSet
+from democrai_osguard.runtime.interpreter import interpreter_rules
 from democrai_osguard.runtime.package_index import package_index_rules
 from democrai_osguard.targets import normalize_target
 
@@ -147,11 +148,11 @@ def _declared(
     name: Name, kind: str, manifest: Manifest, more: Iterable[Rule], identity: Identity
 ) -> process_guard_context:
     installing = manifest.phase == "install"
-    index = package_index_rules() if installing else ()
+    more = (*more, *package_index_rules(), *interpreter_rules()) if installing else tuple(more)
     return process_guard_context(
         name,
         kind,
-        access=(*manifest.access, *more, *index),
+        access=(*manifest.access, *more),
         allowed_imports=manifest.allowed_imports,
         allow_subprocess=installing,
         **_known(identity),

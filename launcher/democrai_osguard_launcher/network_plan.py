@@ -36,7 +36,7 @@ class NetworkPlan:
         self, rules: Sequence[Rule], abi: int, *, helper: bool, broker: bool = False
     ) -> None:
         self.rules = tuple(rule for rule in rules if rule.resource_type == NETWORK)
-        self.endpoints = tuple(_endpoints(self.rules))
+        self.endpoints = tuple(dict.fromkeys(_endpoints(self.rules)))
         self.has_names = any(endpoint.is_name for endpoint in self.endpoints)
         self.has_suffixes = any(endpoint.host.startswith("*.") for endpoint in self.endpoints)
         self.by_port = all(endpoint.port for endpoint in self.endpoints)

@@ -47,6 +47,7 @@ class Facts(Record):
     loaders: tuple[str, ...] = ()  # what the kernel opens to start others
     helper_lacks: tuple[str, ...] = ()  # of its layers, each with the reason
     to_helper: frozenset[str] = frozenset()  # targets that are its socket, or have it beneath them
+    switched_off: tuple[str, ...] = ()  # layers that the operator's settings leave out
 
 
 class RulePlan(Record):
@@ -299,7 +300,7 @@ def _is_new_only(rule: Rule, modifiable: frozenset[str], facts: Facts) -> bool:
 
 
 def _exact(facts: Facts, by: str) -> tuple[str, str]:
-    return (EXACT, by) if facts.abi else (GUARD_ONLY, "this kernel has no Landlock")
+    return (EXACT, by) if facts.abi else (GUARD_ONLY, _without(facts, "landlock"))
 
 
 def _targets(rules: Sequence[Rule], operation: str) -> frozenset[str]:
@@ -364,11 +365,24 @@ def _declares_socket(rules: Sequence[Rule], facts: Facts) -> bool:
     )
 
 
+_NOT_THERE = {
+    "landlock": "this kernel has no Landlock",
+    "seccomp": "no seccomp program for this kernel and machine",
+}
+
+
+def _without(facts: Facts, layer: str) -> str:
+    """Say why a layer is missing: the settings leave it out, or this host has none."""
+    if layer in facts.switched_off:
+        return f"sandbox.os.{layer}.enabled is switched off"
+    return _NOT_THERE[layer]
+
+
 def _missing(facts: Facts, network: NetworkPlan, rules: Sequence[Rule]) -> Iterator[str]:
     if not facts.abi:
-        yield "files: this kernel has no Landlock"
+        yield f"files: {_without(facts, 'landlock')}"
     if not facts.seccomp:
-        yield "system calls, sockets and metadata: no seccomp program for this kernel and machine"
+        yield f"system calls, sockets and metadata: {_without(facts, 'seccomp')}"
     is_held = network.by_address or network.by_broker
     if network.by_address:
         yield from facts.helper_lacks

@@ -83,7 +83,7 @@ _STANDARD = 3
 _MOST_REMEMBERED = 1 << 20  # bytes of requests
 _MOST_REQUESTS = 64  # what is known of one takes 100 kB
 _ACCESS = "DEMOCRAI_ACCESS"
-_LANDLOCK_OFF, _SECCOMP_OFF = "--without-landlock", "--without-seccomp"
+_OFF = {"landlock": "--without-landlock", "seccomp": "--without-seccomp"}
 _STEPS_OFF = "--without-steps"  # what they would do happens in a fork
 _OPTIONAL = {"asks", "group", "program", "called"}
 _KEYS = {"command", "environment", "folder", "access", "subject", "require", "limits", "keep"}
@@ -242,7 +242,7 @@ def _system_path(request: Request) -> str:
 def serve() -> NoReturn:
     """Answer the caller at standard input until it is gone."""
     kernel.close_range(_STANDARD)
-    has_seccomp = facts.can_filter() and _SECCOMP_OFF not in sys.argv
+    has_seccomp = facts.can_filter() and _OFF["seccomp"] not in sys.argv
     enforcement.enforce_always(has_seccomp=has_seccomp)
     gc.disable()  # a collection in a fork would copy every page that it looks at
     caller = os.pidfd_open(os.getppid())
@@ -287,9 +287,11 @@ def _answer(
 
 def _found(host: Facts) -> Facts:
     """Return what the host has without what the caller's operator switched off."""
-    landlock = _LANDLOCK_OFF not in sys.argv
-    seccomp = host.seccomp and _SECCOMP_OFF not in sys.argv
-    return Facts(host.abi if landlock else 0, seccomp, host.notifications and seccomp, *host[3:])
+    off = tuple(layer for layer, word in _OFF.items() if word in sys.argv)
+    seccomp = host.seccomp and "seccomp" not in off
+    abi = 0 if "landlock" in off else host.abi
+    # Which are off is the last field.
+    return Facts(abi, seccomp, host.notifications and seccomp, *host[3:-1], off)
 
 
 def _from(folder: str | None, name: str) -> str:

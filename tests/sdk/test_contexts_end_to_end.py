@@ -237,6 +237,28 @@ def test_engine_and_extractor_install(
         assert main(*acts) == [FILES, MODULE, "ok", "ok", "1", NETWORK]
 
 
+@pytest.mark.parametrize(("kind", "context"), ENGINES)
+def test_an_install_phase_starts_the_interpreter_and_nothing_else_undeclared(
+    host: Host, kind: str, context: Callable[..., AbstractContextManager[Any]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    main = acting(host, "whisper")
+    pip = ("start", sys.executable, "-m", "pip", "--version")
+    programs = (("start", "true"), ("start", "/bin/sh", "-c", "echo 1"), ("start", sys.executable))
+    with context("whisper", {"install": {"access": []}}, phase="install") as info:
+        assert info.kind == kind
+        assert main(pip)[0].startswith("pip ")
+        assert main(*programs[:2]) == ["sandbox_filesystem_execute_denied"] * 2
+        done = sdk.tasks.run_subprocess_sync(sys.executable, "-m", "pip", "--version")
+        assert (done.returncode, done.stdout[:4]) == (0, b"pip "), done.stderr
+    with context("whisper", {"install": {"access": []}, "runtime": {"access": []}}):
+        assert main(pip, *programs) == [PROCESS] * 4
+    # What guarded code says of the interpreter is not what an install phase starts.
+    monkeypatch.setattr(sys, "executable", "/bin/sh")
+    with context("whisper", {"install": {"access": []}}, phase="install"):
+        assert main(programs[1]) == ["sandbox_filesystem_execute_denied"]
+
+
 def test_mcp_runtime(host: Host) -> None:
     runtime.use_approvals(host.service)
     main, url, other = acting(host), web(), web()

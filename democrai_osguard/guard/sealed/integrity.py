@@ -40,6 +40,7 @@ _MAKERS = frozenset(
         "manifest_shape",
         "runtime",
         "runtime.contexts",
+        "runtime.interpreter",
         "runtime.mcp",
         "runtime.package_index",
         "targets",

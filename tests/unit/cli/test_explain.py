@@ -61,7 +61,10 @@ def test_an_unsafe_path_is_denied_with_exit_code_1(manifest: Path) -> None:
         (("network", "read", "example.com"), "'read' is not an operation of network"),
         (("network", "connect", "user@example.com"), "user information"),
         (("network", "connect", ""), "network_target_missing"),
-        (("filesystem", "write", "/srv"), "write"),
+        (
+            ("filesystem", "write", "/srv"),
+            "'write' is not an operation of filesystem (read, create, modify, delete, execute)",
+        ),
         (("url", "receive", "https://example.com"), "url"),
         (("filesystem", "read"), "TARGET"),
         (("filesystem", "read", "/a", "/b"), "/b"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from typing import TYPE_CHECKING
 
 from command_line import osguard
@@ -73,11 +74,15 @@ def test_access_in_the_phase_install_reaches_the_package_indexes(tmp_path: Path)
     file = _write(tmp_path, {"runtime": {"access": [RULE]}, "install": {"access": [RULE]}})
     words = ("manifest", "access", file, "--phase")
     index = {"PIP_INDEX_URL": "https://index.example.com/simple", "PIP_CONFIG_FILE": os.devnull}
-    assert json.loads(osguard(*words, "install", **index).stdout) == [
-        RULE,
+    python = {"resource_type": "filesystem", "operation": "execute"}
+    declared, *added = json.loads(osguard(*words, "install", **index).stdout)
+    assert declared == RULE
+    assert added[:3] == [
         {**NETWORK, "operation": "receive", "target": "https://index.example.com"},
         {**NETWORK, "operation": "connect", "target": "index.example.com:443"},
+        {**python, "target": os.path.realpath(sys.executable)},
     ]
+    assert {each["operation"] for each in added[3:]} == {"read"}  # what that one is made of
     assert json.loads(osguard(*words, "runtime", **index).stdout) == [RULE]
 
 

@@ -49,7 +49,7 @@ def test_an_item_may_carry_its_subject() -> None:
 @pytest.mark.parametrize(
     ("text", "place"),
     [
-        ("{", "not JSON"),
+        ("{", "DEMOCRAI_ACCESS: not JSON"),
         ("{}", "expected a list"),
         ("[1]", "DEMOCRAI_ACCESS[0]: expected an object"),
         (json.dumps([_RULE | {"more": 1}]), "'more': unknown field"),
@@ -147,7 +147,7 @@ def test_one_subject_alone_needs_no_chain() -> None:
 @pytest.mark.parametrize(
     ("text", "place"),
     [
-        ("[", "not JSON"),
+        ("[", "DEMOCRAI_SUBJECT_CHAIN: not JSON"),
         ("{}", "expected a list of subjects"),
         ("[1]", "expected a list of subjects"),
         ("[]", "does not end with task:m"),

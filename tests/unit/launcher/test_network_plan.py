@@ -56,3 +56,9 @@ def test_what_the_helper_holds_is_not_fixed_by_landlock() -> None:
 
 def test_without_network_rules_everything_stays_handled() -> None:
     assert NetworkPlan([], NEWEST, helper=True).handled(ABLE) == ABLE
+
+
+def test_two_rules_about_one_place_are_one_way_out() -> None:
+    rules = [rule("https://index.example.com", "receive"), rule("index.example.com:443")]
+    plan = NetworkPlan(rules, NEWEST, helper=False)
+    assert [(each.host, each.port) for each in plan.endpoints] == [("index.example.com", 443)]
