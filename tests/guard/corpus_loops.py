@@ -114,21 +114,19 @@ _TASKS = {
 _UNSEEN = {
     "no-context": "OUTER.call_soon(len, context=types.SimpleNamespace(run=later))",
 }
+# Tasks that start at once, from Python 3.12 on; before, they are begun inside as well.
+_AT_ONCE = (
+    "at_once = {'eager_start': True} if hasattr(asyncio, 'eager_task_factory') else {}\n"
+    "work, options = PACKAGE.collect_after(SIGNAL, SECRET), {'loop': OUTER, 'context': Empty()}\n"
+    "async def main():\n    make()\n    await asyncio.sleep(0)\n"
+)
+_BEGIN = "OUTER.run_until_complete(main())\ndel work"
 _EAGER = {
-    "eager-task": (
-        "async def main():\n    asyncio.Task(PACKAGE.collect_after(SIGNAL, SECRET), loop=OUTER,\n"
-        "                 context=Empty(), eager_start=True)\n    await asyncio.sleep(0)\n"
-        "OUTER.run_until_complete(main())"
-    ),
+    "eager-task": "def make(): asyncio.Task(work, **options, **at_once)\n",
+    "eager-task-in-python": "def make(): asyncio.tasks._PyTask(work, **options, **at_once)\n",
     "eager-task-factory": (
-        "async def main():\n    asyncio.eager_task_factory(\n"
-        "        OUTER, PACKAGE.collect_after(SIGNAL, SECRET), context=Empty())\n"
-        "    await asyncio.sleep(0)\nOUTER.run_until_complete(main())"
-    ),
-    "eager-task-in-python": (
-        "async def main():\n    asyncio.tasks._PyTask(PACKAGE.collect_after(SIGNAL, SECRET),\n"
-        "        loop=OUTER, context=Empty(), eager_start=True)\n"
-        "OUTER.run_until_complete(main())"
+        "factory = getattr(asyncio, 'eager_task_factory', type(OUTER).create_task)\n"
+        "def make(): factory(OUTER, work, context=Empty())\n"
     ),
 }
 # The host's own code says what stopped these to nobody but its log.
@@ -184,7 +182,7 @@ LOOP_TECHNIQUES = (
     *(Technique(f"pool-{name}", _NAMES + code, SILENT) for name, code in _POOLS.items()),
     *(Technique(f"loop-{name}", _NAMES + code, SILENT) for name, code in _UNSEEN.items()),
     *(
-        Technique(f"loop-{name}", _NAMES + code, FILES, least=(3, 12))
+        Technique(f"loop-{name}", _NAMES + _AT_ONCE + code + _BEGIN, FILES)
         for name, code in _EAGER.items()
     ),
 )
