@@ -70,7 +70,7 @@ def guess_kind(document: object) -> str:
 
 
 def added_rules(kind: str, phase: str | None) -> tuple[Rule, ...]:
-    """Return what a phase has undeclared: an install starts pip and reaches its index."""
+    """Return what a phase has beside what is declared: an install runs pip, which has its hosts."""
     if phase != "install" or kind not in PHASED:
         return ()
     from democrai_osguard.runtime.interpreter import interpreter_rules  # noqa: PLC0415 - as below

@@ -70,9 +70,9 @@ def test_what_is_asked_and_decided_on_the_command_line_counts(state: Path) -> No
 
 
 def test_an_application_that_wants_the_rules_alone_has_them(state: Path) -> None:
-    code, refused = ask(state, "runtime.use_approvals(None)")
-    assert code == "not_enabled "  # and nothing was registered
-    assert refused.startswith("FilesystemDenied")
+    code, read = ask(state, "runtime.use_approvals(None)")
+    assert code == "not_enabled "  # and no request
+    assert read.startswith("FilesystemDenied sandbox_filesystem_denied")
     assert not state.exists()
 
 
