@@ -6,6 +6,8 @@ import collections
 import importlib.util
 import os
 import signal
+import stat
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -55,6 +57,18 @@ def _umask() -> Iterator[None]:
     after = _current_umask()
     os.umask(before)
     assert after == before
+
+
+@pytest.fixture(autouse=True)
+def _temporary_files() -> Iterator[None]:
+    """Fail a test that closes the machine's folder of temporary files to others, or opens it."""
+    place = tempfile.gettempdir()
+    before = os.stat(place)
+    yield
+    after = os.stat(place)
+    if after.st_mode != before.st_mode:
+        os.chmod(place, stat.S_IMODE(before.st_mode))
+    assert (after.st_mode, after.st_uid) == (before.st_mode, before.st_uid)
 
 
 def _current_umask() -> int:

@@ -169,6 +169,52 @@ def _systemd(w: World, uid: int, command: list[str]) -> tuple[str, int]:
         said.unlink(missing_ok=True)
 
 
+_SRT = """\
+{
+  "network": {"allowedDomains": [], "deniedDomains": []},
+  "filesystem": {
+    "denyRead": ["/"],
+    "allowRead": ["/usr", "/lib", "/lib64", "/bin", "/etc/ld.so.cache", "READABLE", "INSIDE"],
+    "allowWrite": ["INSIDE"],
+    "denyWrite": []
+  }
+}"""
+
+
+def _srt(w: World, uid: int, command: list[str]) -> tuple[str, int]:
+    home = _own_folder(w, uid, "home")
+    settings = home / "settings.json"
+    settings.write_text("\n".join(_filled(_SRT, w, separator="\n")))
+    return _as_user(["srt", "--settings", str(settings), "--", *command], uid, HOME=str(home))
+
+
+_CODEX = """\
+[permissions.report.filesystem]
+":minimal" = "read"
+"/etc" = "deny"
+"READABLE" = "read"
+"INSIDE" = "write"
+[permissions.report.network]
+enabled = false"""
+
+
+def _codex(w: World, uid: int, command: list[str]) -> tuple[str, int]:
+    home = _own_folder(w, uid, "home")
+    (home / "config.toml").write_text("\n".join(_filled(_CODEX, w, separator="\n")))
+    own = ["codex", "sandbox", "-P", "report", "-C", str(w.inside), "--", *command]
+    # It keeps programs of its own at home, which must not be in the folder of temporary files.
+    temporary = str(_own_folder(w, uid, "temporary"))
+    return _as_user(own, uid, HOME=str(home), CODEX_HOME=str(home), TMPDIR=temporary)
+
+
+def _own_folder(w: World, uid: int, name: str) -> Path:
+    """Return a folder that the sandbox itself may use, and who is inside may not."""
+    folder = w.inside.parent / name
+    folder.mkdir(exist_ok=True)
+    os.chown(folder, uid, uid)
+    return folder
+
+
 _QUOTED = str.maketrans({'"': '\\"', "\\": "\\\\", "%": "%%", "$": "$$"})
 
 
@@ -184,4 +230,6 @@ PEERS = (
     Peer("bubblewrap", "bwrap", _bubblewrap, _BWRAP),
     Peer("firejail", "firejail", _firejail, _FIREJAIL, _NAMELESS),
     Peer(SYSTEMD, "systemctl", _systemd, _SYSTEMD),
+    Peer("Anthropic's srt", "srt", _srt, _SRT),
+    Peer("OpenAI's codex sandbox", "codex", _codex, _CODEX),
 )

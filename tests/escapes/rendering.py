@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from escapes.outcome import ALLOWED, OWN, TOGETHER, UNTRIED, Row
 from escapes.peers import OURS, PEERS
-from escapes.words import FAIR, HEAD, NOTHING, SUITES
+from escapes.words import FAIR, HEAD, NOTHING, SETTINGS, SUITES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -104,9 +104,7 @@ def _count(tried: list[Row], name: str) -> str:
 
 def _settings() -> str:
     blocks = [f"{peer.name}:\n\n```\n{peer.settings}\n```\n" for peer in PEERS]
-    return "### The settings\n\nINSIDE may be changed, READABLE may be read.\n\n" + "\n".join(
-        blocks
-    )
+    return SETTINGS + "\n".join(blocks)
 
 
 def _suite(suite: str, rows: list[Row], kernel: str) -> str:

@@ -34,8 +34,9 @@ back, and nothing arrives."""),
 
 FAIR = """\
 The same techniques, each in a process that the sandbox itself started, under the strictest settings that it offers by
-name for the same policy. Two things to know: a program that can be seen can be started in bubblewrap and firejail, which
-have no rule for that; and systemd would normally give a service a user of its own, who may not signal others anyway.
+name for the same policy. Two things to know: a program that can be seen can be started in all of the others but systemd,
+which have no rule for that; and systemd would normally give a service a user of its own, who may not signal others anyway.
+Anthropic's `srt` and OpenAI's `codex sandbox` start bubblewrap with a filter and a policy of their own.
 """
 SETTINGS = """\
 ### The settings

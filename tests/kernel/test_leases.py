@@ -5,14 +5,15 @@ from __future__ import annotations
 import fcntl
 import os
 import signal
+import tempfile
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from kernel.techniques import call
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
+    from collections.abc import Callable, Iterator
 
     from kernel.conftest import Confined, Free
 
@@ -30,18 +31,18 @@ AS = pytest.mark.parametrize("uid", [0, NOBODY], ids=["root", "nobody"])
 
 
 @pytest.fixture
-def file(tmp_path: Path) -> Callable[[int], Path]:
-    """Return what makes a file of a user."""
+def file() -> Iterator[Callable[[int], Path]]:
+    """Return what makes a file of a user, where every user comes."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "file"
 
-    def make(uid: int) -> Path:
-        (tmp_path / "file").write_text("content")
-        for place in (tmp_path, tmp_path / "file"):
-            os.chown(place, uid, uid)
-        for place in tmp_path.parents[:3]:
-            place.chmod(0o755)
-        return tmp_path / "file"
+        def make(uid: int) -> Path:
+            path.write_text("content")
+            for place in (path.parent, path):
+                os.chown(place, uid, uid)
+            return path
 
-    return make
+        yield make
 
 
 def keeping_others_waiting(path: Path, lease: int, others: int) -> Callable[[], object]:
