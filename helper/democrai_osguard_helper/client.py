@@ -58,7 +58,7 @@ class HelperRefused(Exception):
         self.text = text
 
     def __reduce__(self) -> tuple[type, tuple[str, str], dict[str, object]]:
-        """Let pickle and copy make it again from its two parts."""
+        """Let a copy, here or in another process, be made from its two parts."""
         return type(self), (self.code, self.text), vars(self)
 
 
