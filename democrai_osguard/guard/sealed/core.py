@@ -166,6 +166,8 @@ def on_stack() -> State | None:
 def _owner_on_stack() -> State | None:
     frame = here()
     while frame is not None and frame not in FREE:
+        if frame.f_code is UNGUARDED[0]:
+            return None  # our own call, in a context of its own: see `marked_on_stack`
         token = OWNERS.get(frame)
         if token is not None:
             found = state_of(token)

@@ -161,6 +161,7 @@ def watch_over() -> None:
                 count = -1  # it has more names soon: the next guard looks again
                 continue
             _LOADED[name] = module
+            _keep_warnings_out(vars(module))
             inside = (value for value in list(vars(module).values()) if isinstance(value, type))
             own = [each for each in inside if each.__module__ == name]
             rows = _MAKING if name in _MAKERS or name.startswith(_BELOW) else _PUBLIC

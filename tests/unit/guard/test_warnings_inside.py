@@ -6,6 +6,7 @@ Each check runs in a fork, because a guard cannot be uninstalled.
 from __future__ import annotations
 
 import gc
+import threading
 import warnings
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
@@ -77,6 +78,22 @@ def test_a_warning_in_code_that_answers_spoils_no_answer(tmp_path: Path) -> None
             with warnings.catch_warnings(record=True):
                 warnings.simplefilter("default")
                 _warn_in(vars(decide))
+            return True
+
+        use_asker(answer)
+        with process_guard_context("m", "module"):
+            return (tmp_path / "file").read_text(encoding="utf-8")
+
+    (tmp_path / "file").write_text("read", encoding="utf-8")
+    assert confined(check) == "read"
+
+
+def test_a_guard_that_ends_meanwhile_spoils_no_answer(tmp_path: Path) -> None:
+    def check() -> object:
+        def answer(*_: object) -> bool:
+            other = threading.Thread(target=_entered)
+            other.start()
+            other.join()
             return True
 
         use_asker(answer)
