@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from _imp import extension_suffixes
 from _thread import get_ident
-from posix import stat
 from types import SimpleNamespace
 from typing import Any
 
 from democrai_osguard.guard.sealed.answers import about_path, refusal
 from democrai_osguard.guard.sealed.core import TRUSTED_ROOTS, State, current, text_of
-from democrai_osguard.guard.sealed.paths import absolute, resolve
+from democrai_osguard.guard.sealed.paths import absolute, is_there, resolve
 
 SENSITIVE = frozenset({"ctypes", "_ctypes", "cffi", "_cffi_backend"})
 # No hook runs in another interpreter; the test modules hand out the C API.
@@ -108,17 +107,9 @@ def hidden(name: object) -> Warning | None:
     for root in TRUSTED_ROOTS[0]:
         for end in _ENDS:
             place = f"{root}{'/'.join(parts)}{end}"
-            if _is_there(place):
+            if is_there(place):
                 return about_path(state, "read", resolve(place))
     return None
-
-
-def _is_there(place: str) -> bool:
-    try:
-        stat(place)
-    except OSError:
-        return False
-    return True
 
 
 def create(verb: str, name: Any, origin: Any, spec: Any) -> object:

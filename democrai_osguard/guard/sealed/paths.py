@@ -65,6 +65,15 @@ def resolve(path: str, *, follow: bool = True) -> str:
     return _walk(place, follow=True)
 
 
+def is_there(place: str) -> bool:
+    """Tell whether anything is at a place, as far as can be seen from here."""
+    try:
+        stat(place)
+    except OSError:
+        return False
+    return True
+
+
 def near(path: str) -> str | None:
     """Return a path with its folder resolved and its own name as it is, None where that is hard."""
     if not _PLAIN(path) or _DOTS(path):

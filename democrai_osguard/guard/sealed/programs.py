@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from democrai_osguard.guard.sealed.answers import about_path, refusal
 from democrai_osguard.guard.sealed.opening import O_CLOEXEC, O_NONBLOCK, open_passed
-from democrai_osguard.guard.sealed.paths import absolute, resolve
+from democrai_osguard.guard.sealed.paths import absolute, is_there, resolve
 
 if TYPE_CHECKING:
     from democrai_osguard.guard.sealed.core import State
@@ -106,7 +106,7 @@ def _first(places: list[str], name: str) -> str:
     for place in places:
         if _starts(place):
             return place
-    number = EACCES if any(map(_is_there, places)) else ENOENT
+    number = EACCES if any(map(is_there, places)) else ENOENT
     raise OSError(number, strerror(number), name)
 
 
@@ -133,14 +133,6 @@ def _starts(place: str) -> bool:
         return S_ISREG(stat(place).st_mode) and may(place, _X_OK)
     except OSError:
         return False
-
-
-def _is_there(place: str) -> bool:
-    try:
-        stat(place)
-    except OSError:
-        return False
-    return True
 
 
 def _interpreter(state: State, file: str) -> str | None:
