@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from soak.parts import service_of
 
 from democrai_osguard.audit import verify
+from democrai_osguard.audit.keeping import KEPT, kept_record
 from democrai_osguard.audit.record import Record
 from democrai_osguard.audit.verify import read_records
 from democrai_osguard_helper.cgroups import find_mount
@@ -89,9 +90,21 @@ def _database(folder: Path) -> str:
 
 
 def _recorded(folder: str) -> Iterator[str]:
-    for _, record in read_records(folder):
-        if isinstance(record, Record) and record.event == "decision":
+    """Yield each decision in the log; what was kept of files that went may still be in one, too."""
+    whole = {each.number: each for each in (*_kept(folder), *_read(folder))}
+    for record in whole.values():
+        if record.event == "decision":
             yield _text(record.fields["decision"])
+
+
+def _read(folder: str) -> Iterator[Record]:
+    return (record for _, record in read_records(folder) if isinstance(record, Record))
+
+
+def _kept(folder: str) -> Iterator[Record]:
+    with contextlib.suppress(FileNotFoundError), Path(folder, KEPT).open("rb") as file:
+        for line in file:
+            yield kept_record(Record.read(line))
 
 
 def _text(document: object) -> str:

@@ -180,9 +180,12 @@ def _lasting_decider(folder: Path, number: int, span: Span, say: Callable[[str],
 
 
 def service_of(folder: Path) -> ApprovalService:
-    """Open the store and the log of a part, where the page has its own."""
+    """Open the store and the log of a part, where the page has its own.
+
+    The log's files are small: even in a short run the oldest of them go.
+    """
     store = open_store(f"sqlite://{folder}/state/approvals/approvals.sqlite3")
-    return ApprovalService(store, audit=AuditLog(f"{folder}/state/audit", rotate_bytes=1 << 20))
+    return ApprovalService(store, audit=AuditLog(f"{folder}/state/audit", rotate_bytes=1 << 12))
 
 
 def _decide(service: ApprovalService, number: int, say: Callable[[str], object]) -> int:
