@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from democrai_osguard.directories import own_places
 from democrai_osguard.guard import (
     access_variable,
+    builtin_types,
     contexts,
     patching,
     replacing,
@@ -25,7 +26,7 @@ from democrai_osguard.guard import (
     wrappers,
 )
 from democrai_osguard.guard.outcome import Callers, as_error
-from democrai_osguard.guard.vault import Vault, door, show_back
+from democrai_osguard.guard.vault import Vault, door
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 _SEALED = "democrai_osguard.guard.sealed"
 _MODULES = (
     "frames",
+    "namespaces",
     "core",
     "origins",
     "callers",
@@ -173,7 +175,7 @@ def assemble(doors: dict[str, Any], undescribed: Iterable[Any]) -> None:
         guard.hand_over(ready["describe"])
     doors.update(proxy)
     sealed["integrity"].watch_mapping(doors)
-    show_back(sealed["frames"].shown_back)
+    builtin_types.show(sealed)
     sys.addaudithook(_hook(sealed, ready["token"], ready["watching"]))
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import builtins
 import functools
-import gc
 import importlib.util
 import sys
 import types
@@ -83,17 +82,3 @@ class Vault:
             if item not in vars(module):
                 setattr(module, item, self.load(f"{name}.{item}"))
         return module
-
-
-def show_back(shown: Callable[[types.FrameType], types.FrameType | None]) -> None:
-    """Let frames say what they stand on as this function has it, to whoever asks in Python.
-
-    A built-in type takes no attributes, and its namespace is shown read-only; `gc` knows the
-    dictionary behind that.
-    """
-    (space,) = gc.get_referents(types.FrameType.__dict__)
-    space["f_back"] = property(door(shown), doc="What this frame stands on, None for the first.")
-    # Setting this, to nothing, is how the interpreter is told to forget what it has looked up.
-    looked_up: Any = type.__dict__["__abstractmethods__"]
-    looked_up.__set__(types.FrameType, ())
-    looked_up.__delete__(types.FrameType)

@@ -30,6 +30,7 @@ from guard.corpus_files import FILE_TECHNIQUES
 from guard.corpus_loops import LOOP_TECHNIQUES
 from guard.corpus_other import OTHER_TECHNIQUES
 from guard.corpus_programs import PROGRAM_TECHNIQUES
+from guard.corpus_types import TYPE_TECHNIQUES
 
 from democrai_osguard import runtime
 from democrai_osguard.access import Rule
@@ -44,7 +45,13 @@ if TYPE_CHECKING:
 
     Confine = Callable[[dict[str, Any], int], object]  # the names, a descriptor to keep
 
-TECHNIQUES = (*FILE_TECHNIQUES, *OTHER_TECHNIQUES, *LOOP_TECHNIQUES, *PROGRAM_TECHNIQUES)
+TECHNIQUES = (
+    *FILE_TECHNIQUES,
+    *OTHER_TECHNIQUES,
+    *LOOP_TECHNIQUES,
+    *PROGRAM_TECHNIQUES,
+    *TYPE_TECHNIQUES,
+)
 _EXECUTED = 77  # the exit code of a program that replaced this one
 _SECONDS = 120
 _HOSTS = {"OUTER", "SIGNAL", "FUTURE"}  # for which the host has a loop of its own

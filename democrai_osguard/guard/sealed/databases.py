@@ -17,13 +17,13 @@ from democrai_osguard.guard.sealed.answers import noted, refusal
 from democrai_osguard.guard.sealed.core import State, current
 from democrai_osguard.guard.sealed.events import event_database
 from democrai_osguard.guard.sealed.imports import ORIGINALS
+from democrai_osguard.guard.sealed.namespaces import space_of
 from democrai_osguard.guard.sealed.opening import plainly
 
 _ATTACH, _OK, _DENY = 24, 0, 1
 OPENING: dict[int, object] = {}  # the connection that each thread opens in here
 # The classes' own attributes, whatever a metaclass says.
 _mro: Any = type.__dict__["__mro__"].__get__
-_space: Any = type.__dict__["__dict__"].__get__
 
 
 def open_database(connection: Any, values: Any, named: Any) -> object:
@@ -57,7 +57,7 @@ def about_opened(state: State, connection: object) -> Warning | None:
 def _methods(connection: Any) -> tuple[Any, Any]:
     """Return how the C class of a connection opens it, and has it ask."""
     for kind in _mro(type(connection)):
-        begin, ask = (_space(kind).get(name) for name in ("__init__", "set_authorizer"))
+        begin, ask = (space_of(kind).get(name) for name in ("__init__", "set_authorizer"))
         genuine = type(begin) is WrapperDescriptorType and type(ask) is MethodDescriptorType
         if genuine and begin.__objclass__ is ask.__objclass__ is kind:
             return begin, ask

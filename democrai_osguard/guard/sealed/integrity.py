@@ -13,6 +13,8 @@ from sys import modules
 from types import CellType, FunctionType, ModuleType
 from typing import Any
 
+from democrai_osguard.guard.sealed.namespaces import space_of
+
 # A namespace or mapping, its names, and what each stood for; a list or set, and what was in it.
 _SNAPSHOTS: list[tuple[Any, tuple[Any, ...], tuple[Any, ...]]] = []
 _CONTAINERS: list[tuple[Any, tuple[Any, ...]]] = []
@@ -71,7 +73,7 @@ def take(private: list[ModuleType]) -> None:
     for module in private:
         _remember_globals(vars(module))
     for found in _classes_in(private):
-        _remember(vars(found))
+        _remember(space_of(found))
         _ANCESTRIES.append((found, _ancestry(found), _bases.__get__(found)))
     public = {id(getattr(module, "__dict__", None)) for module in list(modules.values())}
     for function in _functions_in([row[2] for row in _SNAPSHOTS]):
@@ -178,14 +180,18 @@ def _is_ours(name: str) -> bool:
     return name.startswith(_OURS) and not name.startswith(_SEALED)
 
 
+def _space(owner: Any) -> Any:
+    return space_of(owner) if isinstance(owner, type) else vars(owner)
+
+
 def _whole(owner: Any) -> tuple[Any, tuple[str, ...], tuple[Any, ...]]:
-    space = vars(owner).copy()  # names and values of one moment
+    space = _space(owner).copy()  # names and values of one moment
     return owner, tuple(space), tuple(space.values())
 
 
 def watch_attributes(owner: Any, *names: str) -> None:
     """Remember what an object has under some names, which `repair` restores."""
-    _ATTRIBUTES.append((owner, names, tuple(vars(owner)[name] for name in names)))
+    _ATTRIBUTES.append((owner, names, tuple(_space(owner)[name] for name in names)))
 
 
 def watch_answers(modules: list[ModuleType], builtins: dict[str, Any]) -> None:
@@ -195,7 +201,7 @@ def watch_answers(modules: list[ModuleType], builtins: dict[str, Any]) -> None:
         _keep_warnings_out(vars(module))
         inside = (value for value in list(vars(module).values()) if isinstance(value, type))
         owners += [module, *(each for each in inside if each.__module__ == module.__name__)]
-    _ANSWERING[:] = [(owner, vars(owner), *_whole(owner)[1:]) for owner in owners]
+    _ANSWERING[:] = [(owner, _space(owner), *_whole(owner)[1:]) for owner in owners]
     classes = (owner for owner in owners if isinstance(owner, type))
     _ANSWERING_ANCESTRIES[:] = [(each, _ancestry(each), _bases.__get__(each)) for each in classes]
     now = builtins.copy()
@@ -262,7 +268,7 @@ def repair_making() -> None:
     """Put back what takes part in making a guard."""
     _repair(_MAKING)
     for row in _ATTRIBUTES:
-        if not _same(vars(row[0]), row[1], row[2]):
+        if not _same(_space(row[0]), row[1], row[2]):
             _set_names(*row)
     for mapping, copy in _MAPPINGS:
         if len(mapping) != len(copy) or not _same(mapping, tuple(copy), tuple(copy.values())):
@@ -272,7 +278,7 @@ def repair_making() -> None:
 
 def _repair(rows: _Rows) -> None:
     for number, (owner, names, values) in enumerate(rows):
-        space = vars(owner)
+        space = _space(owner)
         # By name and by value, in order: nothing is looked up where nothing has changed.
         kept = len(space) == len(names) and all(map(is_, space.values(), values))
         if not kept or not all(map(is_, space, names)):
@@ -282,14 +288,14 @@ def _repair(rows: _Rows) -> None:
 
 
 def _drop_names(owner: Any, names: tuple[str, ...]) -> None:
-    for name in [name for name in list(vars(owner)) if name not in names]:
+    for name in [name for name in list(_space(owner)) if name not in names]:
         if not _may_be_new(owner, name):
             _setter(owner).__delattr__(owner, name)
 
 
 def _set_names(owner: Any, names: tuple[str, ...], values: tuple[Any, ...]) -> None:
     for name, value in zip(names, values, strict=True):
-        if vars(owner).get(name, _MISSING) is not value:
+        if _space(owner).get(name, _MISSING) is not value:
             _setter(owner).__setattr__(owner, name, value)
 
 

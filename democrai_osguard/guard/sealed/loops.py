@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from democrai_osguard.guard.sealed import core
 from democrai_osguard.guard.sealed.core import MISSING, VAR, State, current, get, unguarded
+from democrai_osguard.guard.sealed.namespaces import IMMUTABLE, space_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,8 +33,6 @@ _TASKS: dict[int, SimpleNamespace] = {}
 _ADDED: dict[tuple[int, int, int], tuple[ref[Any], ref[Any], ref[Any]]] = {}
 _STEP_NAME = "TaskStepMethWrapper"
 _WAKE_UP = "task_wakeup"  # a function of the interpreter's own: nobody else can make one
-_IMMUTABLE = 1 << 8  # Py_TPFLAGS_IMMUTABLETYPE: no class that is made in Python has it
-_space_of: Any = type.__dict__["__dict__"].__get__
 _abstract: Any = type.__dict__["__abstractmethods__"]
 
 
@@ -171,7 +170,7 @@ def know_tasks(task: Any, step: Any) -> None:
     """Note the interpreter's own types of a task and of its step, and how a task is asked."""
     if _STEP or not (_is_the_interpreters(task, "Task") and _is_the_interpreters(step, _STEP_NAME)):
         return
-    space = _space_of(task)
+    space = space_of(task)
     _ASK["_fut_waiter"] = space["_fut_waiter"].__get__
     _ASK.update((name, space[name]) for name in ("get_coro", "get_context") if name in space)
     _STEP.append(step)
@@ -185,7 +184,7 @@ def know_futures(future: Any) -> None:
     if not any(_is_the_interpreters(future, name) for name in ("Future", "Task")):
         return
     state = current()
-    space = _space_of(future)
+    space = space_of(future)
     (behind,) = get_referents(space) if state is None else unguarded(state, get_referents, space)
     original = behind["add_done_callback"]
     if type(original) is MethodDescriptorType:
@@ -197,4 +196,4 @@ def know_futures(future: Any) -> None:
 
 def _is_the_interpreters(kind: Any, name: str) -> bool:
     """Tell whether this is the type of that name that was made in C: it could not be renamed."""
-    return type(kind) is type and bool(kind.__flags__ & _IMMUTABLE) and kind.__name__ == name
+    return type(kind) is type and bool(kind.__flags__ & IMMUTABLE) and kind.__name__ == name
