@@ -148,7 +148,7 @@ def _decide_for_ever(folder: Path, number: int, says: int) -> None:
 
     _settle(service, say)
     for each in itertools.count(number):
-        _decide(service, each, say)
+        decide(service, each, say)
 
 
 def _settle(service: ApprovalService, say: Callable[[str], object]) -> int:
@@ -167,7 +167,7 @@ def _lasting_decider(folder: Path, number: int, span: Span, say: Callable[[str],
     footprint: Footprint | None = None
     said = _settle(service, say)
     for each in itertools.count(number):
-        said += _decide(service, each, say)
+        said += decide(service, each, say)
         if span.is_over():
             break
         if each == number + _WARM:
@@ -182,13 +182,14 @@ def _lasting_decider(folder: Path, number: int, span: Span, say: Callable[[str],
 def service_of(folder: Path) -> ApprovalService:
     """Open the store and the log of a part, where the page has its own.
 
-    The log's files are small: even in a short run the oldest of them go.
+    The log's files are few and small: even in a short run the oldest of them go.
     """
     store = open_store(f"sqlite://{folder}/state/approvals/approvals.sqlite3")
-    return ApprovalService(store, audit=AuditLog(f"{folder}/state/audit", rotate_bytes=1 << 12))
+    log = AuditLog(f"{folder}/state/audit", rotate_bytes=1 << 12, keep_files=2)
+    return ApprovalService(store, audit=log)
 
 
-def _decide(service: ApprovalService, number: int, say: Callable[[str], object]) -> int:
+def decide(service: ApprovalService, number: int, say: Callable[[str], object]) -> int:
     """Approve or deny, and revoke every other time; say the number of each that came back."""
     asked = service.register(read(f"/srv/{number}"))
     outcome = service.decide(asked.id, ("permanent", "denied", "session")[number % 3], ADA)

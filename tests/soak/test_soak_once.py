@@ -16,9 +16,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 import root.conftest  # noqa: F401 - it knows how to ask this host for its features
-from soak import accounts, run
+from soak import accounts, parts, run
 from soak.footprint import Footprint
 from soak.span import Span
+
+from democrai_osguard.audit.keeping import KEPT
+from democrai_osguard.audit.log import CURRENT
 
 if TYPE_CHECKING:
     import random
@@ -26,6 +29,8 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.needs(
     "root", "cgroup2", "netns", "bpf", "iptables", "ipset", "landlock", "seccomp"
 )
+
+_ENOUGH = 40  # decisions: the first of them are in a file that is gone
 
 
 def test_a_process_that_grows_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,6 +75,17 @@ def test_a_part_that_fails_ends_the_others_and_the_run(
         run._together(tmp_path, Span(3600), 1)  # noqa: SLF001 - without the helper's namespace
 
 
+def test_a_decision_whose_file_went_is_accounted_for(tmp_path: Path) -> None:
+    said: list[str] = []
+    service = parts.service_of(tmp_path)
+    for number in range(_ENOUGH):
+        parts.decide(service, number, said.append)
+    service.close()
+    (tmp_path / "acknowledged").write_text("".join(said))
+    assert accounts.decisions(tmp_path)["decisions committed"] == len(said)
+    _a_lost_record_is_noticed(tmp_path, KEPT)
+
+
 def test_everything_at_once_leaves_nothing_behind(tmp_path: Path) -> None:
     program = Path(run.__file__)
     # A process of its own: it takes in the orphans of its parts, and counts every child.
@@ -87,7 +103,8 @@ def test_everything_at_once_leaves_nothing_behind(tmp_path: Path) -> None:
         assert re.search(rf"[1-9]\d* {word}", done.stdout)
     for part in ("decisions", "page"):
         _a_left_row_is_noticed(tmp_path / part)
-        _a_lost_record_is_noticed(tmp_path / part)
+        _a_lost_record_is_noticed(tmp_path / part, CURRENT)
+        _a_lost_decision_is_noticed(tmp_path / part)
 
 
 def _a_left_row_is_noticed(lived: Path) -> None:
@@ -102,17 +119,20 @@ def _a_left_row_is_noticed(lived: Path) -> None:
         accounts.rows(folder, 1000)
 
 
-def _a_lost_record_is_noticed(folder: Path) -> None:
-    """Change what the accounts look at, each time back to what it was."""
-    whole = shutil.copytree(folder, folder.parent / f"whole-{folder.name}")
-    log = folder / "state/audit/audit.jsonl"
-    lines = log.read_bytes().splitlines(keepends=True)
+def _a_lost_record_is_noticed(folder: Path, name: str) -> None:
+    """Take one out of a file of the log, and put it back."""
+    log = folder / "state/audit" / name
+    whole = log.read_bytes()
+    lines = whole.splitlines(keepends=True)
     del lines[len(lines) // 2]  # the last one may be of a process that was killed before it counted
     log.write_bytes(b"".join(lines))
     with pytest.raises(AssertionError):
         accounts.decisions(folder)
-    shutil.copy(whole / "state/audit/audit.jsonl", log)
+    log.write_bytes(whole)
     accounts.decisions(folder)
+
+
+def _a_lost_decision_is_noticed(folder: Path) -> None:
     with sqlite3.connect(folder / "state/approvals/approvals.sqlite3") as connection:
         connection.execute("DELETE FROM approval_history")
     connection.close()
