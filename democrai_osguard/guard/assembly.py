@@ -166,7 +166,7 @@ def assemble(doors: dict[str, Any], undescribed: Iterable[Any]) -> None:
     ready["watched"] = sealed["imports"].SENSITIVE | sealed["imports"].NEVER
     ready["watching"] = door(sealed["core"].WATCH.__len__)
     vault.hide()
-    proxy = types.MappingProxyType(ready)  # nobody puts another door in its place
+    proxy = types.MappingProxyType(ready)  # who gets behind it changes what is put right again
     _configure(sealed, vault)
     _wrap(sealed, proxy)
     sealed["integrity"].take(_deciding(vault))
@@ -174,7 +174,8 @@ def assemble(doors: dict[str, Any], undescribed: Iterable[Any]) -> None:
     for guard in filter(None, (each() for each in undescribed)):
         guard.hand_over(ready["describe"])
     doors.update(proxy)
-    sealed["integrity"].watch_mapping(doors)
+    for mapping in (doors, ready):
+        sealed["integrity"].watch_mapping(mapping)
     builtin_types.show(sealed)
     sys.addaudithook(_hook(sealed, ready["token"], ready["watching"]))
 

@@ -1,7 +1,8 @@
 """Ways to the namespaces of types that are made in C, whose methods everybody calls.
 
 What stands there stands there for the whole process, guarded or not. So the control of these runs
-in an interpreter of its own, which has no guard at all.
+in an interpreter of its own, which has no guard at all. A layer that lets none start holds nothing
+of what a process does to itself.
 """
 
 from __future__ import annotations
@@ -45,9 +46,9 @@ def _technique(name: str, code: str) -> Technique:
     body = _TAKER + code + _MARK
     run = (
         f"import subprocess, sys\nbody, space = {body!r}, {{}}\n"
-        "if FREE:\n"
-        "    done = subprocess.run([sys.executable, '-I', '-c', body], stdout=subprocess.PIPE)\n"
-        "    won(b'True' in done.stdout)\n"
+        "if FREE:\n    command = [sys.executable, '-I', '-c', body]\n"
+        "    try: won(b'True' in subprocess.run(command, stdout=subprocess.PIPE).stdout)\n"
+        "    except PermissionError: won(1)\n"
         "else:\n    exec(body, space)\n    won(space['found'])"
     )
     return Technique(f"types-{name}", run, SILENT)
@@ -66,6 +67,13 @@ _EXPLOIT = (
     "for state in states:\n    state.answers = {}\n"
     "    state.roots = dict.fromkeys(state.roots, frozenset({'/'}))\n"
     "won(open(SECRET).read())"
+)
+# The same of a proxy that the guard's own wrappers hold: what is put there stays there for others.
+_DOORS = (
+    _TAKER + "import _thread\nmine = lambda *a: None\n"
+    "for c in _thread.start_new_thread.__closure__:\n"
+    "    if hasattr(c.cell_contents, 'keys'): doors = c.cell_contents\n"
+    "doors == x\nx.real['carried'] = mine\nLATER.append(lambda p: doors['carried'] is mine)"
 )
 # What stands in the place of an original, changed: nothing of the guard goes by it.
 _STANDING = {
@@ -99,5 +107,6 @@ TYPE_TECHNIQUES = (
         if kind == "lock" or not name.startswith(_STATE)
     ),
     Technique("types-methods-of-tables", _EXPLOIT, FILES),
+    Technique("types-proxy-of-doors", _DOORS, SILENT),
     *(Technique(f"types-changed-{name}", code + _WIDE, FILES) for name, code in _STANDING.items()),
 )

@@ -65,7 +65,7 @@ def never_set(*_args: object) -> None:
 
 def state(value: Any) -> Any:
     """Return what stands for `object.__getstate__`: that of a type is a copy of its namespace."""
-    return _copy(space_of(value)) if isinstance(value, type) else _getstate(value)
+    return _copy(namespace(value)) if isinstance(value, type) else _getstate(value)
 
 
 def bound_state(_descriptor: object, value: Any, owner: type | None = None) -> Any:

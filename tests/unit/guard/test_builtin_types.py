@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import copy
+import functools
 import inspect
 import pickle
 import threading
@@ -19,9 +20,18 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-@pytest.fixture(autouse=True)
-def _installed() -> None:
-    install()
+def _installed(test: Callable[..., None]) -> Callable[..., None]:
+    """Run a test where a guard is installed: in a fork, since it cannot be taken out again."""
+
+    @functools.wraps(test)
+    def run(*args: object, **named: object) -> None:
+        def check() -> None:
+            install()
+            test(*args, **named)
+
+        confined(check)
+
+    return run
 
 
 class _Plain:
@@ -66,6 +76,7 @@ def _taken(space: object) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("kind", [str, dict, object, type, types.FrameType, type(threading.Lock())])
+@_installed
 def test_a_namespace_that_is_handed_out_is_a_copy(kind: type) -> None:
     taken = _taken(kind.__dict__)
     taken["lab_mark"] = 1
@@ -73,6 +84,7 @@ def test_a_namespace_that_is_handed_out_is_a_copy(kind: type) -> None:
     assert set(taken) - {"lab_mark"} == set(vars(kind))
 
 
+@_installed
 def test_a_namespace_of_a_class_made_in_python_is_the_one_that_changes() -> None:
     kind: Any = type("Changing", (), {})
     space = kind.__dict__
@@ -81,11 +93,13 @@ def test_a_namespace_of_a_class_made_in_python_is_the_one_that_changes() -> None
     assert type(space) is types.MappingProxyType
 
 
+@_installed
 def test_a_namespace_cannot_be_replaced() -> None:
     with pytest.raises(AttributeError, match="not writable"):
         _Plain.__dict__ = {}  # type: ignore[misc,assignment] # that is the question
 
 
+@_installed
 def test_attributes_are_found_statically() -> None:
     assert inspect.getattr_static(int, "mro") is vars(type)["mro"]
     assert inspect.getattr_static(_Plain(), "value") == 1
@@ -95,6 +109,7 @@ def test_attributes_are_found_statically() -> None:
 
 
 @pytest.mark.parametrize("made", [_Plain(), _Slotted()])
+@_installed
 def test_objects_are_copied_and_pickled(made: _Plain | _Slotted) -> None:
     assert copy.copy(made).value == made.value
     assert pickle.loads(pickle.dumps(made)).value == made.value  # noqa: S301 - our own
@@ -104,6 +119,7 @@ def test_objects_are_copied_and_pickled(made: _Plain | _Slotted) -> None:
 
 
 @pytest.mark.parametrize("how", [copy.copy, pickle.dumps])
+@_installed
 def test_what_has_no_state_is_still_neither_copied_nor_pickled(
     how: Callable[[object], object],
 ) -> None:
@@ -113,16 +129,19 @@ def test_what_has_no_state_is_still_neither_copied_nor_pickled(
         how(_ for _ in ())
 
 
+@_installed
 def test_slots_without_a_state_are_refused_by_old_protocols() -> None:
     with pytest.raises(TypeError, match="__slots__"):
         pickle.dumps(_Slotted(), 0)
 
 
+@_installed
 def test_nothing_has_a_state_of_its_own() -> None:
     assert None.__getstate__() is None
     assert None.__reduce_ex__(4)[1] == (type(None),)
 
 
+@_installed
 def test_abstract_classes_are_still_abstract() -> None:
     with pytest.raises(TypeError, match="abstract"):
         _Abstract()  # type: ignore[abstract] # that is the question
