@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import json
 import os
 import shutil
@@ -29,8 +30,15 @@ _ORIGIN = "http://127.0.0.1:1234"
 _RECORDS = 12
 
 
+def _lasting_folder(prefix: str) -> str:
+    """Return a folder that goes when this process ends."""
+    folder = tempfile.mkdtemp(prefix=prefix)
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
+
+
 def _whole_log() -> str:
-    folder = tempfile.mkdtemp(prefix="fuzz-log-")
+    folder = _lasting_folder("fuzz-log-")
     log = AuditLog(folder, rotate_bytes=4096, keep_files=3)
     for number in range(4 * _RECORDS):
         log.record("decided", {"who": f"someone {number}", "why": "x" * 200}, durable=False)
@@ -62,7 +70,7 @@ class FuzzedPage:
     """The real application on a real store, asked by somebody who may and somebody who may not."""
 
     def __init__(self) -> None:
-        folder = tempfile.mkdtemp(prefix="fuzz-page-")
+        folder = _lasting_folder("fuzz-page-")
         vault = Vault(KeyFile(f"{folder}/keys/resume.keys"))
         store = open_store(f"sqlite://{folder}/store/approvals.sqlite3")
         self.service = ApprovalService(store, vault=vault, audit=AuditLog(f"{folder}/audit"))
