@@ -111,6 +111,7 @@ _DOORS = {
     "carried": ("activation", "carried"),
     "scheduling": ("loops", "scheduling"),
     "adding": ("loops", "adding"),
+    "running": ("loops", "running"),
     "know_tasks": ("loops", "know_tasks"),
     "know_futures": ("loops", "know_futures"),
     "runs_callbacks": ("activation", "runs_callbacks"),

@@ -59,6 +59,23 @@ def added(doors: Mapping[str, Any]) -> Callable[[Any], Any]:
     return make
 
 
+def _kept(doors: Mapping[str, Any]) -> Callable[[Any], Any]:
+    """Return a maker of what a runner begins every run with."""
+    running = doors["running"]
+
+    def make(original: Any) -> Any:
+        def _lazy_init(self: Any) -> None:
+            original(self)
+            context = running(self._context)
+            if isinstance(context, BaseException):
+                raise as_error(context) from None
+            self._context = context
+
+        return _lazy_init
+
+    return make
+
+
 def _futures(doors: Mapping[str, Any]) -> Callable[[Any], Any]:
     def make(original: Any) -> Any:
         doors["know_futures"](original)
@@ -124,6 +141,7 @@ def loop_patches(doors: Mapping[str, Any]) -> tuple[Replacement, ...]:
     return (
         Replacement("asyncio.events:Handle", "__init__", _scheduled(doors)),
         Replacement("asyncio.events:Handle", "_run", _noted(doors)),
+        Replacement("asyncio.runners:Runner", "_lazy_init", _kept(doors)),
         Replacement("asyncio.futures:_PyFuture", "add_done_callback", added(doors)),
         Replacement("asyncio.futures", "_CFuture", _futures(doors)),
         Replacement("asyncio.tasks", "_CTask", _tasks(doors)),

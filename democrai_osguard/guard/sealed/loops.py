@@ -64,6 +64,26 @@ def adding(future: Any, callback: Any, context: Any) -> Any:
     return context
 
 
+def running(context: Any) -> Any:
+    """Return the context that a runner keeps, without the guard of an earlier run.
+
+    It takes the context of its first run, and with it the guard that was active then.
+    """
+    if type(context) is not Context:
+        return context
+    state, kept = current(), context.get(VAR, MISSING)
+    token = MISSING if state is None else state.token
+    if kept is MISSING or kept is token:
+        return context
+    fresh = Context()
+    for variable, value in context.items():
+        if variable is not VAR:
+            fresh.run(variable.set, value)
+    if state is not None:
+        fresh.run(VAR.set, token)
+    return fresh
+
+
 def _carrying(state: State, context: Any) -> Any:
     """Return a context with a guard: the given one where it has one, else a copy."""
     if context is None and get(MISSING) is not MISSING:
