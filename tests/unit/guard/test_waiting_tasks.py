@@ -6,7 +6,6 @@ Each check runs in a fork, because a guard cannot be uninstalled.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import contextvars
 import functools
 import gc
@@ -419,54 +418,3 @@ def test_work_of_a_thread_of_guarded_code_wakes_the_application_as_itself() -> N
         return asyncio.run(main())
 
     assert confined(check) is None
-
-
-def test_a_runner_works_for_whoever_runs_it_and_not_for_the_first() -> None:
-    def check() -> object:
-        install()
-        runner, found = asyncio.Runner(), []
-        for name in ("a", None, "b", "a", None):
-            with process_guard_context(name, "module") if name else contextlib.nullcontext():
-                found.append(runner.run(_waited(asyncio.sleep(0))))
-        runner.close()
-        return found
-
-    assert confined(check) == ["module:a", None, "module:b", "module:a", None]
-
-
-@pytest.mark.parametrize("name", ["a", None])
-def test_a_runner_keeps_what_its_work_notes(name: str | None) -> None:
-    def check() -> object:
-        install()
-        note = contextvars.ContextVar("note", default=0)
-
-        async def count() -> int:
-            note.set(note.get() + 1)
-            return note.get()
-
-        runner = asyncio.Runner()
-        with process_guard_context(name, "module") if name else contextlib.nullcontext():
-            counted = [runner.run(count()) for _ in range(3)]
-        counted += [runner.run(count()) for _ in range(2)]
-        runner.close()
-        return counted
-
-    assert confined(check) == [1, 2, 3, 4, 5]
-
-
-def test_a_runner_is_given_the_context_that_it_is_told() -> None:
-    def check() -> object:
-        install()
-        runner = asyncio.Runner()
-        with process_guard_context("a", "module"):
-            kept = contextvars.copy_context()
-        found = [
-            runner.run(_waited(asyncio.sleep(0)), context=context)
-            for context in (kept, None, contextvars.Context())
-        ]
-        with process_guard_context("b", "module"):
-            found.append(runner.run(_waited(asyncio.sleep(0)), context=contextvars.Context()))
-        runner.close()
-        return found
-
-    assert confined(check) == ["module:a", None, None, "module:b"]
