@@ -21,6 +21,7 @@ from democrai_osguard.guard.patches.http import http_patches
 from democrai_osguard.guard.patches.imports import import_patches, replace_sensitive
 from democrai_osguard.guard.patches.listing import scandir_wrapper, search_patches
 from democrai_osguard.guard.patches.loops import added, loop_patches
+from democrai_osguard.guard.patches.native_loops import native_loop_patches, native_makers
 from democrai_osguard.guard.patches.processes import process_patches
 from democrai_osguard.guard.patches.raw_files import open_code_wrapper, raw_file_class
 from democrai_osguard.guard.patches.rows import Replacement
@@ -94,6 +95,7 @@ def _threads(sealed: Mapping[str, ModuleType], doors: Mapping[str, Any]) -> list
     work.ORIGINALS["signal"] = sys.modules["_signal"].signal
     work.HANDLER_CODE.append(unframed(runner).__code__)
     sealed["loops"].ADDING.append(added(doors))
+    sealed["loops"].NATIVE.append(native_makers(doors))
     pairs = []
     for name in _THREAD_STARTS:
         original = getattr(_thread, name, None)
@@ -115,6 +117,7 @@ def rows(doors: Mapping[str, Any]) -> list[Replacement]:
         *process_patches(doors),
         *thread_patches(doors),
         *loop_patches(doors),
+        *native_loop_patches(doors),
         *tracing_patches(doors),
         *socket_patches(doors),
         *http_patches(doors),

@@ -118,6 +118,21 @@ def _first_step(task_type: Any) -> Any:
     return loop.step
 
 
+def _sourced(original: Any) -> Any:
+    """Return what finds where a callback was written, for a loop that reports it.
+
+    Of a function of ours nobody is told, and the loop must go on all the same.
+    """
+
+    def _get_function_source(func: Any) -> Any:
+        try:
+            return original(func)
+        except PermissionError:
+            return None
+
+    return _get_function_source
+
+
 def _unhurried(doors: Mapping[str, Any]) -> Callable[[Any], Any]:
     """Return a maker of an `is_running` that lets no task of a guard start before it is scheduled.
 
@@ -145,5 +160,6 @@ def loop_patches(doors: Mapping[str, Any]) -> tuple[Replacement, ...]:
         Replacement("asyncio.futures:_PyFuture", "add_done_callback", added(doors)),
         Replacement("asyncio.futures", "_CFuture", _futures(doors)),
         Replacement("asyncio.tasks", "_CTask", _tasks(doors)),
+        Replacement("asyncio.format_helpers", "_get_function_source", _sourced),
         Replacement("asyncio.base_events:BaseEventLoop", "is_running", _unhurried(doors)),
     )

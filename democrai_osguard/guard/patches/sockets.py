@@ -111,7 +111,7 @@ def _create_connection(doors: Mapping[str, Any]) -> Callable[[Any], Any]:
 
     def make(original: Any) -> Any:
         def create_connection(address: Any, *args: Any, **kwargs: Any) -> Any:
-            _check_named(doors, address[0])
+            check_named(doors, address[0])
             return original(address, *args, **kwargs)
 
         return create_connection
@@ -126,7 +126,7 @@ def _loop_connection(doors: Mapping[str, Any]) -> Callable[[Any], Any]:
         async def create_connection(
             self: Any, protocol_factory: Any, host: Any = None, *args: Any, **kwargs: Any
         ) -> Any:
-            _check_named(doors, host)
+            check_named(doors, host)
             return await original(self, protocol_factory, host, *args, **kwargs)
 
         return create_connection
@@ -134,7 +134,7 @@ def _loop_connection(doors: Mapping[str, Any]) -> Callable[[Any], Any]:
     return make
 
 
-def _check_named(doors: Mapping[str, Any], host: Any) -> None:
+def check_named(doors: Mapping[str, Any], host: Any) -> None:
     """Raise NetworkTargetMissing under a guard where the host to dial is empty; None is not."""
     if isinstance(host, (str, bytes)) and not host:
         answer = doors["connect"](_socket.AF_INET, ("", 0))

@@ -11,7 +11,7 @@ from __future__ import annotations
 from _weakref import ref
 from contextvars import Context, copy_context
 from gc import get_referents
-from types import BuiltinFunctionType, MethodDescriptorType, SimpleNamespace
+from types import BuiltinFunctionType, FunctionType, MethodDescriptorType, NoneType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from democrai_osguard.guard.sealed import core
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 DOOR: list[Any] = []  # what makes a door, and ties arguments to a function
 PARTIAL: list[Any] = []
 ADDING: list[Any] = []  # what makes the stand-in of `add_done_callback`
+NATIVE: list[Any] = []  # what stands for methods of a loop that is made in C, by type and name
 _STEP: list[type] = []  # the type of a task's step, as the interpreter makes it
 _ASK: dict[str, Any] = {}  # how a task is asked, whatever its class says
 # Tasks by identity: what each was made for, its own context, and the one that it runs in instead
@@ -32,6 +33,7 @@ _TASKS: dict[int, SimpleNamespace] = {}
 # What code without a guard added to futures: the future, the callback and its context.
 _ADDED: dict[tuple[int, int, int], tuple[ref[Any], ref[Any], ref[Any]]] = {}
 _STEP_NAME = "TaskStepMethWrapper"
+_NATIVE_MODULE = "uvloop.loop"
 _WAKE_UP = "task_wakeup"  # a function of the interpreter's own: nobody else can make one
 _abstract: Any = type.__dict__["__abstractmethods__"]
 
@@ -50,6 +52,14 @@ def scheduling(callback: Any, args: Any, context: Any) -> Any:
     if state is None or _was_added(callback, args, context):
         return context
     return _carrying(state, context)
+
+
+def handling(callback: Any, args: Any, context: Any) -> tuple[Any, bool]:
+    """Return the context for a callback, likewise, and whether a guard is in it."""
+    context = scheduling(callback, args, context)
+    if context is None:
+        return None, get(MISSING) is not MISSING
+    return context, type(context) is Context and context.get(VAR, MISSING) is not MISSING
 
 
 def adding(future: Any, callback: Any, context: Any) -> Any:
@@ -188,7 +198,7 @@ def _forget_added(key: tuple[int, int, int], context: ref[Any]) -> None:
 
 def know_tasks(task: Any, step: Any) -> None:
     """Note the interpreter's own types of a task and of its step, and how a task is asked."""
-    if _STEP or not (_is_the_interpreters(task, "Task") and _is_the_interpreters(step, _STEP_NAME)):
+    if _STEP or not (_is_made_in_c(task, "Task") and _is_made_in_c(step, _STEP_NAME)):
         return
     space = space_of(task)
     _ASK["_fut_waiter"] = space["_fut_waiter"].__get__
@@ -201,19 +211,32 @@ def know_futures(future: Any) -> None:
 
     Its types take no attributes; the dictionary behind their namespace does.
     """
-    if not any(_is_the_interpreters(future, name) for name in ("Future", "Task")):
-        return
+    if any(_is_made_in_c(future, name) for name in ("Future", "Task")):
+        _replace(future, "add_done_callback", MethodDescriptorType, ADDING[0])
+
+
+def know_native(kind: Any) -> None:
+    """Let a type of a loop that is made in C do what would be unseen where it is seen."""
+    for name in NATIVE[0]:
+        if _is_made_in_c(kind, name) and kind.__module__ == _NATIVE_MODULE:
+            for method, make in NATIVE[0][name].items():
+                _replace(kind, method, None, make)
+
+
+def _replace(kind: Any, name: str, of: type | None, make: Callable[[Any], Any]) -> None:
+    """Replace a method of a type that takes no attributes, in the dictionary behind its names."""
     state = current()
-    space = space_of(future)
+    space = space_of(kind)
     (behind,) = get_referents(space) if state is None else unguarded(state, get_referents, space)
-    original = behind["add_done_callback"]
-    if type(original) is MethodDescriptorType:
-        behind["add_done_callback"] = ADDING[0](original)
-        # Setting this, to nothing, makes the interpreter forget what it has looked up.
-        _abstract.__set__(future, ())
-        _abstract.__delete__(future)
+    original = behind.get(name)
+    if type(original) in {FunctionType, NoneType} or of not in {None, type(original)}:
+        return  # a function of Python's is one of ours
+    behind[name] = make(original)
+    # Setting this, to nothing, makes the interpreter forget what it has looked up.
+    _abstract.__set__(kind, ())
+    _abstract.__delete__(kind)
 
 
-def _is_the_interpreters(kind: Any, name: str) -> bool:
+def _is_made_in_c(kind: Any, name: str) -> bool:
     """Tell whether this is the type of that name that was made in C: it could not be renamed."""
     return type(kind) is type and bool(kind.__flags__ & IMMUTABLE) and kind.__name__ == name

@@ -9,6 +9,7 @@ import asyncio
 import contextvars
 import functools
 import gc
+import shutil
 import sys
 import threading
 import weakref
@@ -418,3 +419,19 @@ def test_work_of_a_thread_of_guarded_code_wakes_the_application_as_itself() -> N
         return asyncio.run(main())
 
     assert confined(check) is None
+
+
+def test_a_refused_callback_that_is_a_replaced_function_stops_no_loop() -> None:
+    def check() -> object:
+        async def main() -> object:
+            loop, told = asyncio.get_running_loop(), list[str]()
+            loop.set_exception_handler(lambda _, what: told.append(str(what["exception"])))
+            _inside(loop.call_soon, shutil.copy, "/etc/passwd", "/dev/null")
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            return told
+
+        return asyncio.run(main())
+
+    (told,) = confined(check)
+    assert "sandbox_filesystem_denied" in told
