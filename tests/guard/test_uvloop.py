@@ -232,8 +232,23 @@ def _reader(loop: asyncio.AbstractEventLoop, work: Any, context: Any) -> None:  
     loop.call_later(0.01, loop.remove_reader, end)
 
 
+def _by_another_handle(loop: asyncio.AbstractEventLoop, work: Any, context: Any) -> None:  # noqa: ANN401
+    kept = asyncio.events.Handle
+
+    class Handle:
+        def __init__(self, callback: Any, *_: object) -> None:  # noqa: ANN401
+            self._run = callback
+
+    asyncio.events.Handle = Handle  # type: ignore[assignment,misc]
+    try:
+        context.run(loop.call_soon, work)
+    finally:
+        asyncio.events.Handle = kept  # type: ignore[misc]
+
+
 @pytest.mark.parametrize(
-    "way", [_soon, _threadsafe, _later, _at, _run_elsewhere, _runs_elsewhere, _reader]
+    "way",
+    [_by_another_handle, _soon, _threadsafe, _later, _at, _run_elsewhere, _runs_elsewhere, _reader],
 )
 def test_a_callback_is_under_the_guard_of_whoever_hands_it_over(way: Any) -> None:  # noqa: ANN401
     async def main() -> object:

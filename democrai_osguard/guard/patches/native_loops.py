@@ -29,23 +29,30 @@ _MODULE = "uvloop.loop"
 _SOUGHT = ("family", "proto", "flags")  # what narrows a look-up
 
 
-def _handle(callback: Any, args: Any, loop: Any, context: Any = None) -> Any:
-    """Return what runs a callback where the guard sees by whom it was handed over."""
-    return sys.modules["asyncio.events"].Handle(callback, args, loop, context)._run  # noqa: SLF001 - loops call it
+def _handles() -> Callable[..., Any]:
+    """Return what makes of a callback one that the guard knows by whom it was handed over."""
+    kind = sys.modules["asyncio.events"].Handle  # now: guarded code could put another there
+
+    def handle(callback: Any, args: Any, loop: Any, context: Any = None) -> Any:
+        return kind(callback, args, loop, context)._run  # noqa: SLF001 - loops call it
+
+    return handle
 
 
 def _soon(doors: Doors) -> Make:
     handling = doors["handling"]
 
     def make(original: Any) -> Any:
+        handle = _handles()
+
         def call_soon(self: Any, callback: Any, *args: Any, context: Any = None) -> Any:
             answer = handling(callback, args, context)
             if isinstance(answer, BaseException):
                 raise as_error(answer) from None
-            context, is_guarded = answer
-            if is_guarded:
-                return original(self, _handle(callback, args, self, context))
-            return original(self, callback, *args, context=context)
+            context, around = answer
+            if around is None:
+                return original(self, callback, *args, context=context)
+            return original(self, handle(callback, args, self, context), context=around)
 
         return call_soon
 
@@ -56,14 +63,16 @@ def _later(doors: Doors) -> Make:
     handling = doors["handling"]
 
     def make(original: Any) -> Any:
+        handle = _handles()
+
         def call_later(self: Any, when: Any, callback: Any, *args: Any, context: Any = None) -> Any:
             answer = handling(callback, args, context)
             if isinstance(answer, BaseException):
                 raise as_error(answer) from None
-            context, is_guarded = answer
-            if is_guarded:
-                return original(self, when, _handle(callback, args, self, context))
-            return original(self, when, callback, *args, context=context)
+            context, around = answer
+            if around is None:
+                return original(self, when, callback, *args, context=context)
+            return original(self, when, handle(callback, args, self, context), context=around)
 
         return call_later
 
@@ -75,10 +84,12 @@ def _watched(doors: Doors) -> Make:
     guarded = doors["carried"]
 
     def make(original: Any) -> Any:
+        handle = _handles()
+
         def watch(self: Any, what: Any, callback: Any, *args: Any) -> Any:
             if guarded() is None:
                 return original(self, what, callback, *args)
-            return original(self, what, _handle(callback, args, self))
+            return original(self, what, handle(callback, args, self))
 
         return watch
 
@@ -368,12 +379,14 @@ def _monitored(doors: Doors) -> Make:
     guarded = doors["carried"]
 
     def make(original: Any) -> Any:
+        handle = _handles()
+
         def monitor(self: Any, path: Any, callback: Any) -> Any:
             if guarded() is None:
                 return original(self, path, callback)
             path = plain_address(path)
             os.stat(path)  # it is judged here
-            return original(self, path, _handle(callback, (), self))
+            return original(self, path, handle(callback, (), self))
 
         return monitor
 

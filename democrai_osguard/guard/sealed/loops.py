@@ -54,12 +54,16 @@ def scheduling(callback: Any, args: Any, context: Any) -> Any:
     return _carrying(state, context)
 
 
-def handling(callback: Any, args: Any, context: Any) -> tuple[Any, bool]:
-    """Return the context for a callback, likewise, and whether a guard is in it."""
+def handling(callback: Any, args: Any, context: Any) -> tuple[Any, Context | None]:
+    """Return the context for a callback, likewise, and one to be around it where a guard is in it.
+
+    A context is entered once at a time, so that this is another.
+    """
     context = scheduling(callback, args, context)
-    if context is None:
-        return None, get(MISSING) is not MISSING
-    return context, type(context) is Context and context.get(VAR, MISSING) is not MISSING
+    inside = copy_context() if context is None else context
+    if type(inside) is not Context or inside.get(VAR, MISSING) is MISSING:
+        return context, None
+    return context, inside if context is None else inside.copy()
 
 
 def adding(future: Any, callback: Any, context: Any) -> Any:
