@@ -26,9 +26,14 @@ from typing import TYPE_CHECKING, Any
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
+from guard.corpus_acts import ACT_TECHNIQUES
+from guard.corpus_doors import DOOR_TECHNIQUES
 from guard.corpus_files import FILE_TECHNIQUES
+from guard.corpus_frames import FRAME_TECHNIQUES
+from guard.corpus_guards import GUARD_TECHNIQUES
+from guard.corpus_inside import INSIDE_TECHNIQUES
+from guard.corpus_known import KNOWN_TECHNIQUES
 from guard.corpus_loops import LOOP_TECHNIQUES
-from guard.corpus_other import OTHER_TECHNIQUES
 from guard.corpus_programs import PROGRAM_TECHNIQUES
 from guard.corpus_types import TYPE_TECHNIQUES
 
@@ -47,10 +52,15 @@ if TYPE_CHECKING:
 
 TECHNIQUES = (
     *FILE_TECHNIQUES,
-    *OTHER_TECHNIQUES,
+    *ACT_TECHNIQUES,
+    *INSIDE_TECHNIQUES,
+    *FRAME_TECHNIQUES,
+    *GUARD_TECHNIQUES,
+    *DOOR_TECHNIQUES,
     *LOOP_TECHNIQUES,
     *PROGRAM_TECHNIQUES,
     *TYPE_TECHNIQUES,
+    *KNOWN_TECHNIQUES,
 )
 _EXECUTED = 77  # the exit code of a program that replaced this one
 _SECONDS = 120
