@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 import pytest
+from host_features import require
 from kernel.folder_acts import lay_out
 from kernel.learned import environment
 from kernel.people import LAUNCHER
@@ -63,6 +64,8 @@ def in_a_fork(
     action: Action, plan: Plan | None, uid: int | None = None, companion: Companion | None = None
 ) -> str:
     """Run the action in a fork, under the plan or free; return what it wrote about itself."""
+    if plan is not None and uid:  # it reads the filter, and loads modules, as that user
+        require("readable-tree")
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:

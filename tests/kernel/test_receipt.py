@@ -280,7 +280,7 @@ def test_a_mode_that_can_be_changed_is_noticed(call: str | None) -> None:
     assert ("changing a mode should be refused" if call else "allowed") in verdict
 
 
-@pytest.mark.needs("root")
+@pytest.mark.needs("root", "readable-tree")
 @pytest.mark.parametrize("mistake", ["every call exists", "every socket exists"])
 def test_an_ordinary_user_s_filters_are_tried_too(mistake: str) -> None:
     """What the kernel refuses to everybody but root would say nothing about a filter."""
@@ -290,7 +290,7 @@ def test_an_ordinary_user_s_filters_are_tried_too(mistake: str) -> None:
     assert message in verdict
 
 
-@pytest.mark.needs("root")
+@pytest.mark.needs("root", "readable-tree")
 @pytest.mark.parametrize("left_out", [0, MAKING | REMOVING])
 def test_the_names_of_somebody_without_a_folder_are_tried_too(
     left_out: int, monkeypatch: pytest.MonkeyPatch

@@ -29,7 +29,7 @@ CHOSEN = {
 OFFERS = {"landlock": 1, "landlock-truncate": 3, "landlock-tcp": 4, "landlock-scopes": 6}
 # Not the helper of this machine, which would hold the network instead; and /tmp may lack devices.
 SURROUNDINGS = "DEMOCRAI_OS_HELPER_SOCKET=/nonexistent/helper TMPDIR=/var/tmp"
-OFFERED = ("seccomp", "cgroup2", "netns", "bpf", "iptables", "ipset", "gcc")
+OFFERED = ("seccomp", "cgroup2", "netns", "bpf", "iptables", "ipset", "gcc", "readable-tree")
 
 
 @pytest.fixture(scope="module")
