@@ -1,4 +1,8 @@
-"""The person at the terminal of a supervised run: sees one question at a time, and answers it."""
+"""The person at the terminal of a supervised run: sees one question at a time, and answers it.
+
+The command may have that terminal too: it can change how keys become lines, and have the terminal
+itself say things, such as its own name. Neither makes a whole word and the end of its line.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +17,9 @@ if TYPE_CHECKING:
     from democrai_osguard.approvals.records import Operator, PendingRequest
     from democrai_osguard.approvals.service import ApprovalService
 
-_CHOICES = "[o]nce, for this [s]ession, [p]ermanently, [d]eny? "
-_WITHOUT_SESSION = "[o]nce, [p]ermanently, [d]eny? "
-_SCOPES = {"s": "session", "p": "permanent", "d": "denied"}
+_CHOICES = "once, session, permanently or deny? "
+_WITHOUT_SESSION = "once, permanently or deny? "
+_SCOPES = {"session": "session", "permanently": "permanent", "deny": "denied"}
 _MAX_LINE = 64
 
 
@@ -67,11 +71,11 @@ class Terminal:
 
     def take(self) -> None:
         """Read an answer, and decide what was shown."""
-        word = os.read(self._descriptor, _MAX_LINE).decode(errors="replace").strip().lower()[:1]
+        word = _word(os.read(self._descriptor, _MAX_LINE))
         if self._shown is None:
             return
         try:
-            if word == "o":
+            if word == "once":
                 self._service.approve_once(self._shown, self._operator)
             elif word in _SCOPES:
                 self._service.decide(self._shown, _SCOPES[word], self._operator)
@@ -88,6 +92,12 @@ class Terminal:
 
     def _say(self, text: str) -> None:
         os.write(self._descriptor, text.encode(errors="replace"))
+
+
+def _word(line: bytes) -> str:
+    """Return the one word of a line that was typed to its end; nothing of any other."""
+    text, end, _ = line.decode(errors="replace").partition("\n")
+    return text.strip(" ").lower() if end else ""
 
 
 def _question(request: PendingRequest) -> str:

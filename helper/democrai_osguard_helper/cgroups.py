@@ -18,6 +18,7 @@ from typing import Final
 _MOUNTINFO: Final = "/proc/self/mountinfo"
 PREFIX: Final = "democrai-osguard-"
 ID_BYTES: Final = 6
+_PASSABLE: Final = 0o711
 _BOX: Final = re.compile(rf"/{PREFIX}[a-z0-9]{{1,8}}/[0-9a-f]{{{2 * ID_BYTES}}}(?:/|$)")
 
 
@@ -113,12 +114,13 @@ class Tree:
         self.path = f"{mount}/{self.name}"
 
     def create(self) -> None:
-        """Make the folder, readable by all and writable by root.
+        """Make the folder, which all may pass, and only root opens: who can open it can lock it.
 
         The root of the tree is writable by nobody, so that this needs CAP_DAC_OVERRIDE; what is
         made below needs none. Under systemd a first step with more rights makes the folder.
         """
-        os.makedirs(self.path, mode=0o755, exist_ok=True)
+        os.makedirs(self.path, mode=_PASSABLE, exist_ok=True)
+        os.chmod(self.path, _PASSABLE)  # it may be there from before
 
     def claim(self) -> int:
         """Lock the folder for this process; raise OSError while another helper has it."""

@@ -31,6 +31,10 @@ _PLAIN = {
     AF_INET: {(0, 1), (0, 2), (0, 8), (17, 103)},  # TOS, TTL, PKTINFO, UDP_SEGMENT
     AF_INET6: {(0, 1), (0, 2), (0, 8), (41, 50), (41, 52), (41, 67), (17, 103)},
 }
+# IP_PKTINFO and IPV6_PKTINFO, and where in them the number of a link is: with another than none the
+# kernel looks for the address among that link's neighbours.
+_LINKS = {(0, 8): slice(0, 4), (41, 50): slice(16, 20)}
+_NOTHING = slice(0)
 # DONTWAIT, OOB, DONTROUTE, EOR, CONFIRM, NOSIGNAL, MORE.
 _FLAGS = 0x40 | 0x1 | 0x4 | 0x80 | 0x800 | 0x4000 | 0x8000
 DONTWAIT, NOSIGNAL = 0x40, 0x4000
@@ -117,7 +121,7 @@ class Control:
             for number in numbers:
                 self._copies.append(take(number))
             data = struct.pack(f"={len(numbers)}i", *self._copies[start:])
-        elif kind not in _PLAIN.get(family, set()):
+        elif kind not in _PLAIN.get(family, set()) or any(data[_LINKS.get(kind, _NOTHING)]):
             raise _error(errno.EPERM)
         self.raw += _CONTROL.pack(_CONTROL.size + len(data), *kind) + data
         self.raw += bytes(-len(self.raw) % _ALIGNED)

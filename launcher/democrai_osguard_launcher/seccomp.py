@@ -164,6 +164,7 @@ REFUSED_REQUESTS: Mapping[int, str] = {
     0x40806685: "FS_IOC_ENABLE_VERITY freezes a file through a descriptor that only reads",
     0x40087602: "FS_IOC_SETVERSION changes metadata through a descriptor that only reads",
     0x40086604: "EXT4_IOC_SETVERSION, likewise, under the number that ext4 had for it first",
+    0x6609: "EXT4_IOC_MIGRATE changes flags and layout through a descriptor that only reads",
     0x40047211: "FAT_IOCTL_SET_ATTRIBUTES, likewise: on FAT these are the modes",
     0x40186F04: "OCFS2_IOC_REFLINK makes a copy under a new name past every check of paths",
     0x800C6613: "FS_IOC_SET_ENCRYPTION_POLICY changes a folder that is only read",
@@ -171,6 +172,8 @@ REFUSED_REQUESTS: Mapping[int, str] = {
     0xC0406619: "FS_IOC_REMOVE_ENCRYPTION_KEY_ALL_USERS, likewise",
     0x4008941A: "BTRFS_IOC_SUBVOL_SETFLAGS makes what is only read read-only or writable",
     0xC0C89425: "BTRFS_IOC_SET_RECEIVED_SUBVOL changes metadata of what is only read",
+    0x50009402: "BTRFS_IOC_DEFRAG writes a file anew through a descriptor that only reads",
+    0x40309410: "BTRFS_IOC_DEFRAG_RANGE, likewise",
     0x50009401: "BTRFS_IOC_SNAP_CREATE makes names past every check of paths",
     0x50009417: "BTRFS_IOC_SNAP_CREATE_V2, likewise",
     0x5000940E: "BTRFS_IOC_SUBVOL_CREATE, likewise",
@@ -199,7 +202,9 @@ _LEASES = (1024, 1040)
 _CONNECT, _SOCKET_PATHS, _NAMES = "connect", "socket paths", "names"
 ADDRESS_CALLS = ("connect", "sendto", "sendmsg", "sendmmsg")
 _LONGEST_QUESTION = 514
-_LEVEL_IP, _LEVEL_IP6 = 0, 41
+_LEVEL_SOCKET, _LEVEL_IP, _LEVEL_IP6 = 1, 0, 41
+# SO_BINDTODEVICE, BINDTOIFINDEX. IP_UNICAST_IF. IPV6_2292PKTINFO, PKTINFO, UNICAST_IF.
+_LINKS, _LINKS4, _LINKS6 = (25, 62), (50,), (2, 50, 76)
 # IP_OPTIONS; IPV6_2292RTHDR, IPV6_2292PKTOPTIONS, IPV6_RTHDR.
 _ROUTES4, _ROUTES6 = (4,), (5, 6, 57)
 # MCAST_JOIN_GROUP, BLOCK_SOURCE, UNBLOCK_SOURCE, JOIN_SOURCE_GROUP, MSFILTER.
@@ -307,15 +312,18 @@ def _sockets(sockets: Collection[str], *, listens: bool) -> Iterator[Block]:
 def _socket_options(sockets: Collection[str], brokered: Collection[str]) -> Iterator[Block]:
     """Refuse options that send packets elsewhere than to an address that was judged.
 
-    Routes lead past it. Who joins a group, or says whom it hears there, has the kernel tell that to
-    the network: to any address of the caller's choice, from no socket of the caller's.
+    Routes lead past it. On a link of the caller's choice the kernel looks for the address among the
+    neighbours, whoever of them has taken it. Who joins a group, or says whom it hears there, has
+    the kernel tell that to the network: to any address of the caller's choice, from no socket of
+    the caller's.
     """
     if _CONNECT not in brokered and {"tcp", "udp"}.isdisjoint(sockets):
         return
     routes4, routes6 = (_ROUTES4, _ROUTES6) if _CONNECT in brokered else ((), ())
     rows = [
-        ((1, _ALL, (_LEVEL_IP,)), (2, _ALL, (*routes4, *_GROUPS4))),
-        ((1, _ALL, (_LEVEL_IP6,)), (2, _ALL, (*routes6, *_GROUPS6))),
+        ((1, _ALL, (_LEVEL_SOCKET,)), (2, _ALL, _LINKS)),
+        ((1, _ALL, (_LEVEL_IP,)), (2, _ALL, (*routes4, *_LINKS4, *_GROUPS4))),
+        ((1, _ALL, (_LEVEL_IP6,)), (2, _ALL, (*routes6, *_LINKS6, *_GROUPS6))),
     ]
     yield "setsockopt", bpf.if_rows(rows, bpf.errno_action(_EPERM))
 

@@ -180,9 +180,9 @@ def test_a_subject_is_needed(launch: Launch, monkeypatch: pytest.MonkeyPatch) ->
     assert "for whom" in result.stderr
 
 
-@pytest.mark.parametrize(("key", "seen"), [("o", "content"), ("d", "Permission denied")])
+@pytest.mark.parametrize(("word", "seen"), [("once", "content"), ("deny", "Permission denied")])
 def test_the_person_at_the_terminal_answers(
-    key: str, seen: str, service: ApprovalService, work: Path
+    word: str, seen: str, service: ApprovalService, work: Path
 ) -> None:
     assert service.list_requests() == []
     child, terminal = pty.fork()
@@ -192,7 +192,7 @@ def test_the_person_at_the_terminal_answers(
         os.execv(words[0], words)  # noqa: S606 - our own program
     try:
         _read_until(terminal, b"eny?")
-        os.write(terminal, f"{key}\n".encode())
+        os.write(terminal, f"{word}\n".encode())
         _read_until(terminal, seen.encode())
     finally:
         os.close(terminal)

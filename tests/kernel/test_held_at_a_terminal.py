@@ -83,11 +83,15 @@ def screen(service: ApprovalService, tmp_path: Path) -> Iterator[Open]:
 
 
 @pytest.mark.parametrize(
-    ("key", "seen", "scope"),
-    [("s", "content", "session"), ("p", "content", "permanent"), ("d", "denied", "denied")],
+    ("word", "seen", "scope"),
+    [
+        ("session", "content", "session"),
+        ("permanently", "content", "permanent"),
+        ("Deny ", "denied", "denied"),
+    ],
 )
 def test_an_answer_at_the_runs_own_terminal_counts_twice(
-    key: str, seen: str, scope: str, service: ApprovalService, screen: Open
+    word: str, seen: str, scope: str, service: ApprovalService, screen: Open
 ) -> None:
     run = screen(*SUPERVISED, *TWICE)
     run.wait_for("eny? ")
@@ -95,14 +99,14 @@ def test_an_answer_at_the_runs_own_terminal_counts_twice(
     assert f"module:notes wants: filesystem read {request.rule.target}" in run.text
     assert str(request.origin.task_id) in run.text
     assert "session key: yes; resumable: no" in run.text
-    run.press(f"{key}\n")
+    run.press(f"{word}\n")
     run.wait_for("over")
     assert run.text.count(seen) == 2
     assert run.text.count("eny? ") == 1
     assert [each.scope for each in service.list_decisions()] == [scope]
 
 
-FORGED = "f\n  process 12: ls\n[d]eny? d\n\ntool:t wants: read h\x1b[2J\r\u202e\u2066\x7f"
+FORGED = "f\n  process 12: ls\ndeny? deny\n\ntool:t wants: read h\x1b[2J\r\u202e\u2066\x7f"
 
 
 def test_a_name_cannot_forge_a_question(
@@ -111,12 +115,12 @@ def test_a_name_cannot_forge_a_question(
     (tmp_path / "work" / FORGED).write_text("content\n")
     run = screen(*SUPERVISED, "--", "cat", FORGED)
     run.wait_for("eny? ", 3)  # in the target, in the command line, and the real one
-    assert "\n[d]eny? d" not in run.text
+    assert "\ndeny? deny" not in run.text
     assert run.text.count("\n") == 4  # before the question, after it, who asks, what is known
     assert not {"\x1b", "\u202e", "\u2066", "\x7f"} & set(run.text)
     assert "f\\n  process 12" in run.text
     assert service.list_requests()[0].rule.target.endswith(FORGED)
-    run.press("o\n")
+    run.press("once\n")
     run.wait_for("content")
 
 
@@ -138,7 +142,7 @@ def test_a_name_cannot_forge_a_line_of_a_list_or_a_trace(
     assert all("process 12" in text for text in shown[1:])  # a list shortens
     for text in shown:
         assert not {"\x1b", "\r", "\u202e", "\u2066", "\x7f"} & set(text)
-        assert not any(line.startswith(("[d]eny", "tool:t")) for line in text.splitlines())
+        assert not any(line.startswith(("deny", "tool:t")) for line in text.splitlines())
 
 
 def test_no_session_is_offered_where_there_is_none(
@@ -148,8 +152,8 @@ def test_no_session_is_offered_where_there_is_none(
     run = screen(*SUPERVISED, *TWICE)
     run.wait_for("eny? ")
     assert "session key: no; resumable: no" in run.text
-    assert "[s]ession" not in run.text
-    run.press("p\n")
+    assert "session, " not in run.text
+    run.press("permanently\n")
     run.wait_for("over")
     assert [each.scope for each in service.list_decisions()] == ["permanent"]
 
@@ -171,7 +175,7 @@ def test_once_at_the_runs_own_terminal_is_asked_again(
     run = screen(*SUPERVISED, *TWICE)
     for times in (1, 2):
         run.wait_for("eny? ", times)
-        run.press("o\n")
+        run.press("once\n")
         run.wait_for("content", times)
     run.wait_for("over")
     assert service.list_decisions() == []
@@ -185,14 +189,14 @@ def test_what_was_typed_before_the_question_is_no_answer(
     run.wait_for("ready")
     # Whoever asks stands still, so that keys and question are both there when it goes on.
     os.kill(asker_of(run.pid), signal.SIGSTOP)
-    run.press("p\n" * 3)  # the script reads none of it: its terminal is not its own
+    run.press("permanently\n" * 3)  # the script reads none of it: its terminal is not its own
     (tmp_path / "go").touch()
     time.sleep(1)  # the question has come by then; if not, the keys are read and dropped before it
     os.kill(asker_of(run.pid), signal.SIGCONT)
     run.wait_for("eny? ")
     time.sleep(0.5)  # so that an answer would have been taken
     assert [each.state for each in service.list_requests()] == ["pending"]
-    run.press("d\n")
+    run.press("deny\n")
     run.wait_for("over")
 
 
@@ -202,7 +206,7 @@ def test_whoever_asks_outlives_an_interrupt(service: ApprovalService, screen: Op
     run.wait_for("eny? ")
     run.press("\x03")
     run.wait_for("eny? ", 2)  # cat has ended by it, or was told no: it is asked anew
-    run.press("p\n")
+    run.press("permanently\n")
     run.wait_for("over")
     assert [each.scope for each in service.list_decisions()] == ["permanent"]
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 import re
 from typing import TYPE_CHECKING
 
 import pytest
-from root.daemons import resident
+from root.daemons import NOBODY, become, resident
 from root.lab import ALLOWED, FORBIDDEN, PORT
 
 from democrai_osguard_helper.cgroups import Tree, find_mount
@@ -53,3 +55,29 @@ def test_without_any_capability_no_layer_works_and_each_says_why(daemon: Daemon)
         reasons = [state.reason for state in client.status().layers]
     assert reasons[0] == "bpf: map_create: Operation not permitted"
     assert reasons[1].startswith("firewall: ip")
+
+
+def _locks(folder: str) -> bool:
+    """Tell whether a user without rights can lock the folder."""
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            become(NOBODY)
+            fcntl.flock(os.open(folder, os.O_RDONLY), fcntl.LOCK_EX | fcntl.LOCK_NB)
+            code = 0
+        finally:
+            os._exit(code)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+
+
+def test_no_user_holds_the_lock_of_a_helper(tree: Tree) -> None:
+    box = tree.new_box()
+    assert _locks(box.path)  # what anybody can open anybody can lock
+    assert box.remove()
+    assert not _locks(tree.path)
+    os.chmod(tree.path, 0o755)  # as an earlier helper has left it
+    assert _locks(tree.path)
+    tree.create()
+    assert not _locks(tree.path)
+    os.close(tree.claim())

@@ -159,18 +159,22 @@ def test_a_socket_opens_as_the_plan_says(
 
 
 JOINS = {0: {35, 37, 38, 39, 41, 42, 43, 44, 46, 48}, 41: {20, 27, 42, 43, 44, 46, 48}}
+LINKS = {0: {50}, 1: {25, 62}, 41: {2, 50, 76}}
 
 
 @pytest.mark.parametrize("sockets", [("tcp",), ("udp",), ("unix", "tcp", "udp", "netlink route")])
 @given(level=st.sampled_from([0, 1, 6, 17, 41]), upper=st.integers(0, 2**32 - 1))
-def test_no_socket_joins_a_group(sockets: tuple[str, ...], level: int, upper: int) -> None:
+def test_no_socket_joins_a_group_or_chooses_a_link(
+    sockets: tuple[str, ...], level: int, upper: int
+) -> None:
     program = seccomp.argument_program("x86_64", sockets, truncate_is_seen=True)
     number, architecture = seccomp.NUMBERS["setsockopt"][0], seccomp.ARCHITECTURES["x86_64"]
     assert number is not None
+    refused = JOINS.get(level, set()) | LINKS.get(level, set())
     for option in range(80):
         registers = upper << 32 | level, upper << 32 | option
         verdict = run(program, number, 0, *registers, architecture=architecture)
-        assert verdict == (EPERM if option in JOINS.get(level, ()) else ALLOW), option
+        assert verdict == (EPERM if option in refused else ALLOW), option
 
 
 def test_where_addresses_are_judged_no_route_leads_past_them() -> None:
