@@ -81,7 +81,8 @@ def _rule(item: object, at: str, problems: list[str]) -> Rule | None:
         return None
     unknown = [key for key in item if key not in {*_KEYS, "subject"}]
     problems += [f"{at}: {shown(key)}: unknown field" for key in unknown]
-    _check_subject(item.get("subject"), at, problems)
+    if "subject" in item:
+        _check_subject(item["subject"], at, problems)
     missing = [key for key in _KEYS if not isinstance(item.get(key), str)]
     if missing:
         problems.append(f"{at}: {' and '.join(missing)}: expected text")
@@ -99,8 +100,6 @@ def _rule(item: object, at: str, problems: list[str]) -> Rule | None:
 
 
 def _check_subject(subject: object, at: str, problems: list[str]) -> None:
-    if subject is None:
-        return
     if not isinstance(subject, Mapping) or set(subject) != set(_SUBJECT_KEYS):
         problems.append(f"{at}.subject: expected an object with type and name")
         return

@@ -99,6 +99,7 @@ def is_normal_path(text: str) -> bool:
         text.startswith("/")
         and "\0" not in text
         and not {"", ".", ".."}.intersection(text.split("/")[1:])
+        and _stands_for_bytes(text)
     )
 
 
@@ -126,11 +127,17 @@ def _decoded(text: str | bytes | os.PathLike[str]) -> str:
         raise TargetError(path, "empty; name a path")
     if "\0" in path:
         raise TargetError(path, "contains a NUL byte")
-    try:
-        os.fsencode(path)
-    except UnicodeEncodeError as error:
-        raise TargetError(path, "contains a surrogate that stands for no byte") from error
+    if not _stands_for_bytes(path):
+        raise TargetError(path, "contains a surrogate that stands for no byte")
     return path
+
+
+def _stands_for_bytes(text: str) -> bool:
+    try:
+        os.fsencode(text)
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _expanded_home(text: str) -> str:
