@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from democrai_osguard.access import ResourceType, Rule, Subject
-from democrai_osguard.errors import ContractError, ManifestError, TargetError, shown
+from democrai_osguard.errors import ContractError, ManifestError, TargetError, place
 from democrai_osguard.manifest import parse_json
 from democrai_osguard.targets import normalize_target
 from democrai_osguard.targets.filesystem import is_normal_path
@@ -80,7 +80,7 @@ def _rule(item: object, at: str, problems: list[str]) -> Rule | None:
         problems.append(f"{at}: expected an object")
         return None
     unknown = [key for key in item if key not in {*_KEYS, "subject"}]
-    problems += [f"{at}: {shown(key)}: unknown field" for key in unknown]
+    problems += [f"{place(at, key)}: unknown field" for key in unknown]
     if "subject" in item:
         _check_subject(item["subject"], at, problems)
     missing = [key for key in _KEYS if not isinstance(item.get(key), str)]

@@ -54,7 +54,7 @@ def test_an_item_may_carry_its_subject() -> None:
         ("{", "DEMOCRAI_ACCESS: not JSON"),
         ("{}", "expected a list"),
         ("[1]", "DEMOCRAI_ACCESS[0]: expected an object"),
-        (json.dumps([_RULE | {"more": 1}]), "'more': unknown field"),
+        (json.dumps([_RULE | {"more": 1}]), "DEMOCRAI_ACCESS[0].more: unknown field"),
         (json.dumps([_RULE | {"operation": "write"}]), "'write' is not an operation"),
         (json.dumps([_RULE | {"resource_type": "url"}]), "'url' is not a resource type"),
         (json.dumps([_RULE | {"target": "/srv/../a"}]), "not in normal form"),
