@@ -120,7 +120,10 @@ def is_broad(path: str) -> bool:
 
 
 def _decoded(text: str | bytes | os.PathLike[str]) -> str:
-    path = os.fspath(text)
+    try:
+        path = os.fspath(text)
+    except TypeError as error:
+        raise TargetError(text, "a path is text, bytes or a path object") from error
     if isinstance(path, bytes):
         path = os.fsdecode(path)
     if not path:
