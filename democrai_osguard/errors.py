@@ -98,6 +98,13 @@ def shown(value: object) -> str:
     return text if len(text) <= _SHOWN_LENGTH else f"{text[:_SHOWN_LENGTH]}… ({len(text)} long)"
 
 
+def place(at: str, key: object) -> str:
+    """Return where a key stands, such as `access[2].extra`; what is no word is quoted."""
+    word = isinstance(key, str) and key.isidentifier()
+    name = shown(key).strip("'") if word else shown(key)
+    return f"{at}.{name}" if at else name
+
+
 def printable(text: str) -> str:
     """Return one line that cannot steer or forge what a person reads.
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from democrai_osguard import manifest_shape as shape
 from democrai_osguard.access import ResourceType, Rule, SubjectType, operation_of
-from democrai_osguard.errors import ContractError, ManifestError, TargetError, shown
+from democrai_osguard.errors import ContractError, ManifestError, TargetError, place, shown
 from democrai_osguard.targets import normalize_target
 from democrai_osguard.targets.filesystem import is_broad
 from democrai_osguard.targets.network import parse_network
@@ -202,8 +202,8 @@ class _Reader:
             return {}
         for key in value:
             if key not in keys:
-                place = shown(key) if at == "manifest" else f"{at}: {shown(key)}"
-                self._problems.append(f"{place}: unknown key (known: {', '.join(keys)})")
+                where = place("" if at == "manifest" else at, key)
+                self._problems.append(f"{where}: unknown key (known: {', '.join(keys)})")
         return value
 
     def _expect(

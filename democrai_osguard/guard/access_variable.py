@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from democrai_osguard.access import ResourceType, Rule, Subject
-from democrai_osguard.errors import ContractError, ManifestError, TargetError, shown
+from democrai_osguard.errors import ContractError, ManifestError, TargetError, place
 from democrai_osguard.manifest import parse_json
 from democrai_osguard.targets import normalize_target
 from democrai_osguard.targets.filesystem import is_normal_path
@@ -80,8 +80,9 @@ def _rule(item: object, at: str, problems: list[str]) -> Rule | None:
         problems.append(f"{at}: expected an object")
         return None
     unknown = [key for key in item if key not in {*_KEYS, "subject"}]
-    problems += [f"{at}: {shown(key)}: unknown field" for key in unknown]
-    _check_subject(item.get("subject"), at, problems)
+    problems += [f"{place(at, key)}: unknown field" for key in unknown]
+    if "subject" in item:
+        _check_subject(item["subject"], at, problems)
     missing = [key for key in _KEYS if not isinstance(item.get(key), str)]
     if missing:
         problems.append(f"{at}: {' and '.join(missing)}: expected text")
@@ -99,8 +100,6 @@ def _rule(item: object, at: str, problems: list[str]) -> Rule | None:
 
 
 def _check_subject(subject: object, at: str, problems: list[str]) -> None:
-    if subject is None:
-        return
     if not isinstance(subject, Mapping) or set(subject) != set(_SUBJECT_KEYS):
         problems.append(f"{at}.subject: expected an object with type and name")
         return

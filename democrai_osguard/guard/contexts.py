@@ -36,7 +36,7 @@ class GuardInfo:
     """What the active guard is, as a copy: changing it changes nothing."""
 
     subject: Subject
-    kind: str
+    subject_kind: str
     subject_chain: tuple[Subject, ...]
     allowed_imports: tuple[str, ...]
     allow_subprocess: bool

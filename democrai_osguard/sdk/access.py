@@ -158,7 +158,7 @@ async def require_external_access_async(
 
 def approve_for_session(
     request_id: str | ExternalAccess,
-    operator: Operator,
+    operator: Operator | None = None,
     *,
     widen: bool = False,
     overrule: bool = True,
@@ -168,33 +168,33 @@ def approve_for_session(
     The newest decision stands. With `overrule=False` one that was made meanwhile is left alone, and
     the outcome says so.
     """
-    service, asked = _deciding(request_id, operator)
-    return service.approve_for_session(asked, operator, widen=widen, overrule=overrule)
+    service, asked, who = _deciding(request_id, operator)
+    return service.approve_for_session(asked, who, widen=widen, overrule=overrule)
 
 
 def approve_permanently(
     request_id: str | ExternalAccess,
-    operator: Operator,
+    operator: Operator | None = None,
     *,
     widen: bool = False,
     overrule: bool = True,
 ) -> Outcome:
     """Approve a request for every session; raise AdminRequired unless an operator does."""
-    service, asked = _deciding(request_id, operator)
-    return service.approve_permanently(asked, operator, widen=widen, overrule=overrule)
+    service, asked, who = _deciding(request_id, operator)
+    return service.approve_permanently(asked, who, widen=widen, overrule=overrule)
 
 
 def deny_external_access(
-    request_id: str | ExternalAccess, operator: Operator, *, overrule: bool = True
+    request_id: str | ExternalAccess, operator: Operator | None = None, *, overrule: bool = True
 ) -> Outcome:
     """Deny a request; raise AdminRequired unless an operator does."""
-    service, asked = _deciding(request_id, operator)
-    return service.deny(asked, operator, overrule=overrule)
+    service, asked, who = _deciding(request_id, operator)
+    return service.deny(asked, who, overrule=overrule)
 
 
 async def approve_for_session_async(
     request_id: str | ExternalAccess,
-    operator: Operator,
+    operator: Operator | None = None,
     *,
     widen: bool = False,
     overrule: bool = True,
@@ -207,7 +207,7 @@ async def approve_for_session_async(
 
 async def approve_permanently_async(
     request_id: str | ExternalAccess,
-    operator: Operator,
+    operator: Operator | None = None,
     *,
     widen: bool = False,
     overrule: bool = True,
@@ -219,7 +219,7 @@ async def approve_permanently_async(
 
 
 async def deny_external_access_async(
-    request_id: str | ExternalAccess, operator: Operator, *, overrule: bool = True
+    request_id: str | ExternalAccess, operator: Operator | None = None, *, overrule: bool = True
 ) -> Outcome:
     """Do what `deny_external_access` does, without holding up the event loop."""
     return await _elsewhere(deny_external_access, request_id, operator, overrule=overrule)
@@ -231,15 +231,15 @@ async def _elsewhere(act: Callable[P, R], *words: P.args, **more: P.kwargs) -> R
     return await to_thread(act, *words, **more)
 
 
-def _deciding(request: object, operator: object) -> tuple[ApprovalService, str]:
-    """Return who keeps decisions, and the id of a request or of what was answered about it."""
+def _deciding(request: object, operator: object) -> tuple[ApprovalService, str, Operator]:
+    """Return who keeps decisions, the id of a request or of what was answered, and who decides."""
     service = _service()
     if not isinstance(operator, Operator):
         raise AdminRequired("only an Operator decides")
     found = request.request_id if isinstance(request, ExternalAccess) else request
     if not isinstance(found, str):
         raise approval_errors.UnknownRequest(f"{found!r} is not the id of a request")
-    return service, found
+    return service, found, operator
 
 
 def _service() -> ApprovalService:

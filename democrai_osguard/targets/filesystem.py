@@ -99,6 +99,7 @@ def is_normal_path(text: str) -> bool:
         text.startswith("/")
         and "\0" not in text
         and not {"", ".", ".."}.intersection(text.split("/")[1:])
+        and _stands_for_bytes(text)
     )
 
 
@@ -119,18 +120,27 @@ def is_broad(path: str) -> bool:
 
 
 def _decoded(text: str | bytes | os.PathLike[str]) -> str:
-    path = os.fspath(text)
+    try:
+        path = os.fspath(text)
+    except TypeError as error:
+        raise TargetError(text, "a path is text, bytes or a path object") from error
     if isinstance(path, bytes):
         path = os.fsdecode(path)
     if not path:
         raise TargetError(path, "empty; name a path")
     if "\0" in path:
         raise TargetError(path, "contains a NUL byte")
-    try:
-        os.fsencode(path)
-    except UnicodeEncodeError as error:
-        raise TargetError(path, "contains a surrogate that stands for no byte") from error
+    if not _stands_for_bytes(path):
+        raise TargetError(path, "contains a surrogate that stands for no byte")
     return path
+
+
+def _stands_for_bytes(text: str) -> bool:
+    try:
+        os.fsencode(text)
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _expanded_home(text: str) -> str:

@@ -424,6 +424,25 @@ def test_only_an_operator_decides(host: Host, who: Any) -> None:  # noqa: ANN401
     assert host.service.get(request_id).state == "pending"
 
 
+@pytest.mark.parametrize(
+    "decide",
+    [
+        sdk.access.approve_for_session,
+        sdk.access.approve_permanently,
+        sdk.access.deny_external_access,
+    ],
+)
+def test_nobody_is_no_operator(host: Host, decide: Callable[[str], object]) -> None:
+    runtime.use_approvals(host.service)
+    request_id = asked(host).request_id
+    assert request_id is not None
+    with pytest.raises(AdminRequired):
+        decide(request_id)
+    with host.guard(), pytest.raises(AdminRequired):
+        decide(request_id)
+    assert host.service.get(request_id).state == "pending"
+
+
 def test_a_request_without_a_session_is_not_approved_for_one(host: Host) -> None:
     runtime.use_approvals(host.service)
     request_id = asked(host, session_key=None).request_id

@@ -136,7 +136,7 @@ def test_module_tasks(host: Host, session: str | None) -> None:
     who: dict[str, Any] = {"user_id": "7", "organization_id": "3", "session_key": session}
     with runtime.task_context("notes", manifest, **who) as info:
         assert info is not None
-        assert (info.kind, info.user_id, info.session_key) == ("task", "7", session)
+        assert (info.subject_kind, info.user_id, info.session_key) == ("task", "7", session)
         found = main(("read", str(host.outside / "file")), ("send", url), ("receive", url),
                      ("write", str(host.outside / "file")))  # fmt: skip
     assert found == ["secret", "ok", NETWORK, FILES]
@@ -246,7 +246,7 @@ def test_an_install_phase_starts_the_interpreter_and_nothing_else_undeclared(
     pip = ("start", sys.executable, "-m", "pip", "--version")
     programs = (("start", "true"), ("start", "/bin/sh", "-c", "echo 1"), ("start", sys.executable))
     with context("whisper", {"install": {"access": []}}, phase="install") as info:
-        assert info.kind == kind
+        assert info.subject_kind == kind
         assert main(pip)[0].startswith("pip ")
         assert main(*programs[:2]) == ["sandbox_filesystem_execute_denied"] * 2
         done = sdk.tasks.run_subprocess_sync(sys.executable, "-m", "pip", "--version")

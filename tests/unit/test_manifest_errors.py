@@ -32,9 +32,9 @@ def rule(**changes: object) -> Document:
     [
         ([], "manifest", "object"),
         (None, "manifest", "object"),
-        ({"acess": []}, "'acess'", "unknown key"),
-        ({"runtime": {}}, "'runtime'", "unknown key"),
-        ({"allowed_config_urls": []}, "'allowed_config_urls'", "unknown key"),
+        ({"acess": []}, "acess:", "unknown key"),
+        ({"runtime": {}}, "runtime:", "unknown key"),
+        ({"allowed_config_urls": []}, "allowed_config_urls:", "unknown key"),
         ({"name": 5}, "name:", "text"),
         ({"version": None}, "version:", "text"),
         ({"access": {}}, "access:", "list"),
@@ -42,7 +42,8 @@ def rule(**changes: object) -> Document:
         ({"access": "all"}, "access:", "list"),
         ({"access": [READ, "all"]}, "access[1]:", "object"),
         ({"access": [[]]}, "access[0]:", "object"),
-        (rule(extra=1), "access[2]: 'extra'", "unknown key"),
+        (rule(extra=1), "access[2].extra:", "unknown key"),
+        (rule(**{"a: b\n": 1}), "access[2].'a: b\\n':", "unknown key"),
         ({"access": [READ | {"target": None}]}, "access[0].target:", "text"),
         (rule(operation=True), "access[2].operation:", "text"),
         (rule(operation=["read"]), "access[2].operation:", "text"),
@@ -100,7 +101,7 @@ def test_every_problem_is_reported_at_once() -> None:
         "allowed_imports": ["a b"],
     }
     places = [problem.partition(":")[0] for problem in problems(document)]
-    at_the_top = ("'oops'", "name", "allowed_imports[0]")
+    at_the_top = ("oops", "name", "allowed_imports[0]")
     in_access = ("access[0].operation", "access[1].target", "access[2]")
     assert sorted(places) == sorted((*at_the_top, *in_access))
 
@@ -114,21 +115,20 @@ def test_every_phase_is_checked_whichever_is_asked_for(phase: str | None) -> Non
     found = problems(document, "engine", phase)
     assert [problem.partition(":")[0] for problem in found] == [
         "runtime.access[0].operation",
-        "install",
+        "install.more",
         "install.access[0].operation",
     ]
-    assert "'more'" in found[1]
 
 
 @pytest.mark.parametrize(
     ("document", "place"),
     [
-        ({"access": []}, "'access'"),
+        ({"access": []}, "access"),
         ({"runtime": []}, "runtime"),
         ({"runtime": {"access": {}}}, "runtime.access"),
         ({"install": {"allowed_imports": [None]}}, "install.allowed_imports[0]"),
-        ({"allowed_config_urls": ["x"]}, "'allowed_config_urls'"),
-        ({"runtime": {"allowed_config_urls": ["x"]}}, "runtime"),
+        ({"allowed_config_urls": ["x"]}, "allowed_config_urls"),
+        ({"runtime": {"allowed_config_urls": ["x"]}}, "runtime.allowed_config_urls"),
     ],
 )
 def test_an_extractor_has_phases_and_no_config_urls(document: Document, place: str) -> None:

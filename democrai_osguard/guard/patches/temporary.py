@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
 
 def _gettempdir(doors: Mapping[str, Any]) -> Callable[[Any], Any]:
-    token, watching = doors["token"], doors["watching"]
+    info = doors["info"]
 
     def make(original: Any) -> Any:
         def _gettempdir() -> Any:
-            if token(None) is None and not watching():
+            if info() is None:
                 return original()
             return next(filter(os.path.isdir, _named()), None) or original()
 

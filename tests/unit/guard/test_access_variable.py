@@ -17,6 +17,8 @@ from democrai_osguard.guard.access_variable import (
     parse_access,
     parse_chain,
 )
+from democrai_osguard_launcher import access as launcher
+from democrai_osguard_launcher.errors import UsageError
 
 _RULE = {"resource_type": "filesystem", "operation": "read", "target": "/srv/a"}
 _SEND = {"resource_type": "network", "operation": "send", "target": "a.com"}
@@ -52,18 +54,20 @@ def test_an_item_may_carry_its_subject() -> None:
         ("{", "DEMOCRAI_ACCESS: not JSON"),
         ("{}", "expected a list"),
         ("[1]", "DEMOCRAI_ACCESS[0]: expected an object"),
-        (json.dumps([_RULE | {"more": 1}]), "'more': unknown field"),
+        (json.dumps([_RULE | {"more": 1}]), "DEMOCRAI_ACCESS[0].more: unknown field"),
         (json.dumps([_RULE | {"operation": "write"}]), "'write' is not an operation"),
         (json.dumps([_RULE | {"resource_type": "url"}]), "'url' is not a resource type"),
         (json.dumps([_RULE | {"target": "/srv/../a"}]), "not in normal form"),
         (json.dumps([_RULE | {"target": 7}]), "target: expected text"),
         (json.dumps([_RULE | {"subject": {"type": "x", "name": "m"}}]), ".subject: "),
         (json.dumps([_RULE | {"subject": "m"}]), ".subject: expected an object"),
+        (json.dumps([_RULE | {"subject": None}]), ".subject: expected an object"),
         (json.dumps([_RULE | {"target": "srv/a"}]), "'srv/a': not an absolute path"),
         (json.dumps([_RULE | {"target": "~/a"}]), "'~/a': not an absolute path"),
         (json.dumps([_RULE | {"target": "{data_dir}/a"}]), "not an absolute path"),
         (json.dumps([_RULE | {"target": ""}]), "a rule's target is text"),
         (json.dumps([_RULE | {"target": "/srv/\0"}]), "not in normal form"),
+        (json.dumps([_RULE | {"target": "/srv/\ud800"}]), "not in normal form"),
         (json.dumps([_SEND | {"target": "https://u:hunter2@a.com"}]), "user information"),
         (json.dumps([_SEND | {"target": "*.com"}]), "DEMOCRAI_ACCESS[0].target: "),
     ],
@@ -71,6 +75,8 @@ def test_an_item_may_carry_its_subject() -> None:
 def test_what_is_not_understood_is_an_error(text: str, place: str) -> None:
     with pytest.raises(ManifestError, match=place.replace("[", r"\[")):
         parse_access(text)
+    with pytest.raises(UsageError):
+        launcher.parse(text)
 
 
 @pytest.mark.parametrize(

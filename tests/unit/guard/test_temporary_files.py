@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
 import tempfile
@@ -61,6 +62,15 @@ def test_tempfile_finds_the_applications_own_folder(own: Path) -> None:
 
     assert confined(check) == [SHARED, str(own), str(own), SHARED]
     assert own.stat().st_mode & 0o777 == 0o700
+
+
+def test_the_application_keeps_its_folder_after_a_loop_with_guarded_work(own: Path) -> None:
+    async def work() -> str:
+        with process_guard_context("notes", "module"):
+            await asyncio.sleep(0)
+            return _made()
+
+    assert confined(lambda: [asyncio.run(work()), _made()]) == [str(own), SHARED]
 
 
 def test_a_folder_that_somebody_chose_is_kept_where_it_is_open(tmp_path: Path, own: Path) -> None:

@@ -57,7 +57,7 @@ def test_a_relative_target_is_relative_to_the_module_s_folder(tmp_path: Path) ->
 
 def test_a_task_has_its_module_s_rules_with_and_without_a_session() -> None:
     info = inside(runtime.task_context("notes", MODULE, user_id="7"))
-    assert info.kind == "task"
+    assert info.subject_kind == "task"
     assert set(info.access) == {Rule.of(**READ), Rule.of(**SEND)}
     assert info.session_key is None
     assert inside(runtime.task_context("notes", MODULE, session_key="s")).session_key == "s"

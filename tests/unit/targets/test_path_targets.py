@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 from unit.targets import path_vectors as table
@@ -53,6 +54,14 @@ def test_a_path_object_is_a_path(tree: Tree) -> None:
 def test_a_bytes_path_with_a_nul_is_an_error() -> None:
     with pytest.raises(TargetError, match="NUL"):
         normalize_target("filesystem", b"/srv\0")
+
+
+@pytest.mark.parametrize("resource_type", ["filesystem", "network", "system_dependency"])
+@pytest.mark.parametrize("value", [None, 5])
+def test_what_is_no_text_is_no_target(resource_type: str, value: Any) -> None:  # noqa: ANN401 - or anything
+    with pytest.raises(TargetError) as caught:
+        normalize_target(resource_type, value)
+    assert caught.value.code == "invalid_target"
 
 
 def test_a_folder_that_cannot_be_searched_hides_what_is_beneath(hidden: str) -> None:
