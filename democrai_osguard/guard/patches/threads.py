@@ -131,11 +131,19 @@ def _called_back(doors: Mapping[str, Any]) -> Callable[[Any], Any]:
 
 
 def _handed(doors: Mapping[str, Any]) -> Callable[[Any], Any]:
-    """Return a maker of methods that hand calls to a `ThreadPool`, tied to the active guard."""
+    """Return a maker of methods that hand calls to a pool: of threads, tied to the active guard.
+
+    No guard reaches the processes of an older pool, so handing them a call is starting one.
+    """
 
     def make(original: Any) -> Any:
         def hand_over(self: Any, func: Any, *rest: Any, **named: Any) -> Any:
             if doors["carried"]() is None:
+                return original(self, func, *rest, **named)
+            if "ThreadPool" not in {each.__name__ for each in type(self).__mro__}:
+                answer = doors["starting"]("multiprocessing.Pool")
+                if answer is not None:
+                    raise as_error(answer) from None
                 return original(self, func, *rest, **named)
             others = (_tied(doors, each) for each in rest)
             options = {name: _tied(doors, each) for name, each in named.items()}
@@ -225,10 +233,7 @@ def thread_patches(doors: Mapping[str, Any]) -> tuple[Replacement, ...]:
             "concurrent.futures.thread:ThreadPoolExecutor", "__init__", _initialized(doors)
         ),
         Replacement("concurrent.futures._base:Future", "add_done_callback", _called_back(doors)),
-        *(
-            Replacement("multiprocessing.pool:ThreadPool", name, _handed(doors))
-            for name in _HAND_OVER
-        ),
+        *(Replacement("multiprocessing.pool:Pool", name, _handed(doors)) for name in _HAND_OVER),
         Replacement("atexit", "register", _first_bound(doors, 0), everywhere=True),
         Replacement("posix", "register_at_fork", _all_bound(doors), everywhere=True),
         Replacement("weakref:finalize", "__init__", _first_bound(doors, 2)),
