@@ -112,8 +112,14 @@ class Callers:
 
     @classmethod
     def is_library(cls, depth: int = 2) -> bool:
-        """Tell whether the nearest frame that means something is a library's."""
-        frame = sys._getframe(depth)  # noqa: SLF001 - there is no public name for it
+        """Tell whether the nearest frame that means something is a library's.
+
+        Nobody sees the stack in what the guard itself calls, as an opener: that is no library's.
+        """
+        try:
+            frame = sys._getframe(depth)  # noqa: SLF001 - there is no public name for it
+        except PermissionError:
+            return False
         while frame.f_back is not None and frame.f_code.co_filename.startswith(cls.through):
             frame = frame.f_back
         return frame.f_code.co_filename.startswith(cls.roots)

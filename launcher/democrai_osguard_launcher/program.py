@@ -51,7 +51,7 @@ def locate(name: str, path: str | None) -> str:
     if not name or "\0" in name:
         raise NotFound(f"{name!r}: command not found")
     candidates = tuple(_candidates(name, path))
-    present = [file for file in candidates if os.path.lexists(file)]
+    present = [file for file in candidates if os.path.exists(file)]
     for file in present:
         if os.path.isfile(file) and os.access(file, os.X_OK):
             return file

@@ -18,6 +18,7 @@ from democrai_osguard.guard import process_guard_context
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
 pytest.importorskip("requests")
 pytest.importorskip("httpx")
@@ -204,6 +205,33 @@ def test_a_redirect_is_judged_where_it_leads(library: str, port: int) -> None:
             return _attempt(LIBRARIES[library], "GET", f"{base}/v1/away")
 
     assert confined(check) == f"sandbox_network_denied:m:receive:http://localhost:{port}/secret"
+
+
+def test_a_file_that_may_not_be_read_is_refused_as_itself(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text("text")
+
+    def check() -> object:
+        with process_guard_context("m", "module"):
+            outside = _attempt(_urllib, "GET", file.as_uri())
+        with process_guard_context("m", "module", allowed_paths=[tmp_path]):
+            return [outside, _attempt(_urllib, "GET", file.as_uri())]
+
+    who = "subject=module:m; operation=read; chain=module:m"
+    assert confined(check) == [f"sandbox_filesystem_denied:m:{file} ({who})", "text"]
+
+
+@pytest.mark.parametrize("url", ["", " ", "http://"])
+def test_urlopen_needs_a_target(url: str) -> None:
+    def check() -> object:
+        with process_guard_context("m", "module"):
+            try:
+                urllib.request.urlopen(url)  # noqa: S310 - no URL at all
+            except ValueError as error:
+                return str(error)
+        return "opened"
+
+    assert confined(check) == "network_target_missing"
 
 
 def test_a_raw_socket_needs_a_rule_of_its_own(port: int) -> None:

@@ -105,8 +105,10 @@ def _opener_open(doors: Doors) -> Make:
     def make(original: Any) -> Any:
         def open(self: Any, fullurl: Any, data: Any = None, *args: Any, **kwargs: Any) -> Any:  # noqa: A001 - the builtin's own name
             text = fullurl if isinstance(fullurl, str) else fullurl.full_url
-            if text.partition(":")[0].lower() not in {"http", "https", "ftp"}:
-                return original(self, fullurl, data, *args, **kwargs)
+            scheme = text.partition(":")[0].lower()
+            if text.strip() and scheme not in {"http", "https", "ftp"}:
+                with plain_refusals():
+                    return original(self, fullurl, data, *args, **kwargs)
             operation, body = _operation_of_request(fullurl, data)
             with exchange(doors, (operation,), text), _uploading(body):
                 return original(self, fullurl, data, *args, **kwargs)

@@ -98,7 +98,8 @@ def _import(doors: Mapping[str, Any]) -> Callable[[Any], Any]:
 def _import_module(doors: Mapping[str, Any]) -> Callable[[Any], Any]:
     def make(original: Any) -> Any:
         def import_module(name: str, package: str | None = None) -> Any:
-            answer = doors["importing"](name)
+            # A relative name begins with its package.
+            answer = doors["importing"](package if name.startswith(".") else name)
             if answer is not None:
                 return for_library(answer, depth=3)
             try:

@@ -28,12 +28,14 @@ _ENTRY_POINTS = (
     ("pty", "fork", True),
     ("pty", "spawn", True),
     ("multiprocessing.process:BaseProcess", "start", False),
+    ("concurrent.futures.process:ProcessPoolExecutor", "submit", False),
     ("asyncio.subprocess", "create_subprocess_exec", True),
     ("asyncio.subprocess", "create_subprocess_shell", True),
 )
 _LABELS = {
     ("subprocess:Popen", "__init__"): "subprocess.Popen",
     ("multiprocessing.process:BaseProcess", "start"): "multiprocessing.Process.start",
+    ("concurrent.futures.process:ProcessPoolExecutor", "submit"): "ProcessPoolExecutor.submit",
     ("asyncio.subprocess", "create_subprocess_exec"): "asyncio.create_subprocess_exec",
     ("asyncio.subprocess", "create_subprocess_shell"): "asyncio.create_subprocess_shell",
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sized
 from contextvars import copy_context
 from operator import index
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 _OF_INTERPRETERS = "InterpreterPoolExecutor"  # from Python 3.14 on
+_HAND_OVER = ("apply_async", "_map_async", "imap", "imap_unordered")  # what all others call
 
 
 def runner(begin: Any, end: Any, token: Any, function: Any, args: Any, kwargs: Any) -> Any:  # noqa: PLR0913, PLR0917 - a thread is handed its arguments by position
@@ -128,6 +130,37 @@ def _called_back(doors: Mapping[str, Any]) -> Callable[[Any], Any]:
     return make
 
 
+def _handed(doors: Mapping[str, Any]) -> Callable[[Any], Any]:
+    """Return a maker of methods that hand calls to a pool: of threads, tied to the active guard.
+
+    No guard reaches the processes of an older pool, so handing them a call is starting one.
+    """
+
+    def make(original: Any) -> Any:
+        def hand_over(self: Any, func: Any, *rest: Any, **named: Any) -> Any:
+            if doors["carried"]() is None:
+                return original(self, func, *rest, **named)
+            if "ThreadPool" not in {each.__name__ for each in type(self).__mro__}:
+                answer = doors["starting"]("multiprocessing.Pool")
+                if answer is not None:
+                    raise as_error(answer) from None
+                return original(self, func, *rest, **named)
+            others = (_tied(doors, each) for each in rest)
+            options = {name: _tied(doors, each) for name, each in named.items()}
+            return original(self, bound(doors, func), *others, **options)
+
+        return hand_over
+
+    return make
+
+
+def _tied(doors: Mapping[str, Any], value: Any) -> Any:
+    """Return a callback, or items that a thread of the pool draws, tied to the active guard."""
+    if not isinstance(value, Iterable):
+        return bound(doors, value) if callable(value) else value
+    return value if isinstance(value, Sized) else iter(bound(doors, iter(value).__next__), object())
+
+
 def _in_context(context: Any, function: Any) -> Callable[..., Any]:
     def run(*args: Any, **kwargs: Any) -> Any:
         return context.run(function, *args, **kwargs)
@@ -200,6 +233,7 @@ def thread_patches(doors: Mapping[str, Any]) -> tuple[Replacement, ...]:
             "concurrent.futures.thread:ThreadPoolExecutor", "__init__", _initialized(doors)
         ),
         Replacement("concurrent.futures._base:Future", "add_done_callback", _called_back(doors)),
+        *(Replacement("multiprocessing.pool:Pool", name, _handed(doors)) for name in _HAND_OVER),
         Replacement("atexit", "register", _first_bound(doors, 0), everywhere=True),
         Replacement("posix", "register_at_fork", _all_bound(doors), everywhere=True),
         Replacement("weakref:finalize", "__init__", _first_bound(doors, 2)),

@@ -46,6 +46,20 @@ def test_a_sensitive_root_is_refused_by_every_name_of_import(owner: str, loaded:
     assert confined(check) == "sandbox_module_denied:ctypes"
 
 
+@pytest.mark.parametrize("name", [".", ".util"])
+def test_a_name_relative_to_a_sensitive_root_is_refused(name: str) -> None:
+    def check() -> object:
+        importlib.import_module("ctypes.util")
+        with process_guard_context("m", "module"):
+            try:
+                importlib.import_module(name, "ctypes")
+            except PermissionError as error:
+                return str(error)
+        return "imported"
+
+    assert confined(check) == "sandbox_module_denied:ctypes"
+
+
 @pytest.fixture
 def package(tmp_path: Path) -> str:
     """Return the name of a package with a folder inside, which is on the search path."""

@@ -12,6 +12,7 @@ import functools
 import gc
 import threading
 import weakref
+from multiprocessing.pool import ThreadPool
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -83,6 +84,45 @@ def test_what_the_applications_work_hands_on_is_the_applications() -> None:
         return found
 
     assert confined(check) == [None, None]
+
+
+WAYS: dict[str, Callable[[ThreadPool], Any]] = {
+    "apply": lambda pool: pool.apply(_who),
+    "apply_async": lambda pool: pool.apply_async(_who).get(),
+    "map": lambda pool: pool.map(_who, [1])[0],
+    "starmap": lambda pool: pool.starmap(_who, [(1,)])[0],
+    "imap": lambda pool: next(pool.imap(_who, [1])),
+    "imap in chunks": lambda pool: next(iter(pool.imap(_who, [1, 2], chunksize=2))),
+    "imap_unordered": lambda pool: next(pool.imap_unordered(_who, [1])),
+    "what is drawn": lambda pool: next(pool.imap(str, (_who() for _ in "x"))),
+    "callback": lambda pool: _called_back(pool, str),
+    "error callback": lambda pool: _called_back(pool, int),
+}
+
+
+def _called_back(pool: ThreadPool, function: Callable[[str], object]) -> str | None:
+    found: list[str | None] = []
+    done = threading.Event()
+
+    def note(_: object) -> None:
+        found.append(_who())
+        done.set()
+
+    pool.map_async(function, ["x"], callback=note, error_callback=note)
+    done.wait(5)
+    return found[0]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_an_older_thread_pool_works_under_the_guard_of_whoever_hands_over(way: str) -> None:
+    def check() -> object:
+        with ThreadPool(1) as pool:
+            pool.apply(_who)
+            with process_guard_context("a", "module"):
+                inside = WAYS[way](pool)
+            return [inside, pool.apply(_who)]
+
+    assert confined(check) == ["module:a", None]
 
 
 def test_a_callback_runs_under_the_guard_of_whoever_added_it() -> None:

@@ -8,6 +8,7 @@ import os
 import pty
 import subprocess
 import sys
+from concurrent.futures import ProcessPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -50,6 +51,35 @@ def test_a_program_needs_its_own_right() -> None:
     assert guarded([], run) == denied
     assert guarded([], lambda: os.posix_spawn("/bin/true", ["true"], {})) == denied
     assert guarded([], lambda: os.execv("/bin/true", ["true"])) == denied  # noqa: S606
+
+
+POOLS: dict[str, tuple[Callable[[], Any], Callable[[Any], object]]] = {
+    "ProcessPoolExecutor.submit": (
+        lambda: ProcessPoolExecutor(1, multiprocessing.get_context("fork")),
+        lambda pool: pool.submit(os.getpid).result(),
+    ),
+    "multiprocessing.Pool": (
+        lambda: multiprocessing.get_context("fork").Pool(1),
+        lambda pool: pool.apply(os.getpid),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", POOLS)
+def test_an_older_pool_of_processes_takes_no_work_of_guarded_code(name: str) -> None:
+    make, use = POOLS[name]
+
+    def check() -> object:
+        with make() as pool:
+            outside = [use(pool)]
+            with process_guard_context("m", "module"):
+                try:
+                    inside: object = use(pool)
+                except PermissionError as error:
+                    inside = str(error)
+            return [use(pool) in outside, inside]
+
+    assert confined(check) == [True, f"sandbox_subprocess_denied:{name}"]
 
 
 ENTRIES: dict[str, Callable[[], object]] = {

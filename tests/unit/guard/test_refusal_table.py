@@ -88,6 +88,15 @@ ROWS = {
         "dir_fd",
         "Name the whole path instead of a folder's descriptor.",
     ),
+    "a folder's descriptor in an opener": Row(
+        lambda: open("file", opener=lambda name, how: os.open(name, how, dir_fd=0)),  # noqa: SIM115 - it is refused
+        PermissionError,
+        "sandbox_filesystem_fd_denied:inner:dir_fd",
+        "sandbox_filesystem_fd_denied",
+        None,
+        "dir_fd",
+        "Name the whole path instead of a folder's descriptor.",
+    ),
     **{
         f"import {name}": Row(
             lambda name=name: __import__(name),  # type: ignore[misc]

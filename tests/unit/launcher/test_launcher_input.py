@@ -332,6 +332,13 @@ def test_the_search_passes_over_what_is_not_executable(tmp_path: Path) -> None:
         program.locate("other", search)
 
 
+def test_a_link_that_leads_nowhere_is_no_command(tmp_path: Path) -> None:
+    (tmp_path / "tool").symlink_to("missing")
+    for name in ("tool", str(tmp_path / "tool")):
+        with pytest.raises(NotFound):
+            program.locate(name, str(tmp_path))
+
+
 def test_an_empty_path_entry_is_not_the_working_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
