@@ -55,7 +55,9 @@ def learn(
     deny_first: bool,
     as_json: bool,
 ) -> int:
-    """Run COMMAND with everything allowed, and print the manifest that would have let it run.
+    """Run COMMAND with everything allowed, and print what it needed.
+
+    That is the smallest manifest that would have let it run.
 
     Nothing protects you while it runs: learn from what you trust, or in a place of its own.
     """

@@ -31,7 +31,7 @@ def manifest() -> None:
 )
 @click.option("--json", "as_json", is_flag=True, help="For machines.")
 def check(file: str, kind: str | None, *, as_json: bool) -> int:
-    """Say whether FILE is a sound manifest, and what is wrong with it where it is not."""
+    """Say whether FILE is a sound manifest, and else what is wrong."""
     problems: tuple[str, ...] = ()
     manifests: list[Manifest] = []
     try:
