@@ -98,6 +98,11 @@ def shown(value: object) -> str:
     return text if len(text) <= _SHOWN_LENGTH else f"{text[:_SHOWN_LENGTH]}… ({len(text)} long)"
 
 
+def counted(number: int, noun: str) -> str:
+    """Return how many there are, as a sentence has it: 1 rule, 2 rules."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
 def printable(text: str) -> str:
     """Return one line that cannot steer or forge what a person reads.
 

@@ -14,7 +14,7 @@ import click
 from democrai_osguard.access import Subject, SubjectType
 from democrai_osguard.approvals.opening import open_service
 from democrai_osguard.cli.exits import Exit
-from democrai_osguard.cli.output import printable, say_json
+from democrai_osguard.cli.output import counted, printable, say_json
 from democrai_osguard.enforcement.asker import serve
 from democrai_osguard.learning.folding import TEMPORARY, Entry, Learnt, fold
 from democrai_osguard.learning.running import passing_signals_on
@@ -181,13 +181,13 @@ def _fields(entry: Entry) -> dict[str, object]:
 
 def told(learnt: Learnt, run: Sightings) -> list[str]:
     """Return what is said of a run beside its manifest."""
-    lines = [f"{len(learnt.rules)} rule(s) for: {' '.join(run.command)}"]
+    lines = [f"{counted(len(learnt.rules), 'rule')} for: {' '.join(run.command)}"]
     for entry in learnt.entries:
         marks = "".join(f" [{mark.upper()}]" for mark in entry.marks)
         others = [path for path in entry.examples if path != entry.rule.target]
         such = f", such as {', '.join(others)}" if others else ""
         covered = f", covered by {entry.covered_by}" if entry.covered_by else ""
-        lines.append(f"  {entry.rule}{marks}: {entry.count} time(s){such}{covered}")
+        lines.append(f"  {entry.rule}{marks}: {counted(entry.count, 'time')}{such}{covered}")
     opened = {rule.target: None for rule in learnt.rules if rule.target in TEMPORARY}
     lines += [f"  instead of {each}: {_OWN_TMPDIR}, and learn again" for each in opened]
     lines += [f"  left out: {reason}" for reason in learnt.left_out]

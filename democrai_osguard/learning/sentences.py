@@ -33,7 +33,8 @@ def sentences(run: Sightings) -> Iterator[str]:
     if not run.seen:
         yield f"Nothing was refused to: {command}"
         return
-    yield f"{len(run.seen)} thing(s) were refused to: {command}"
+    were = "thing was" if len(run.seen) == 1 else "things were"
+    yield f"{len(run.seen)} {were} refused to: {command}"
     temporary = frozenset(_temporary(run))
     for sighting in run.seen:
         yield ""

@@ -351,4 +351,4 @@ def test_audit_verify_names_the_record(state: Path, service: ApprovalService) ->
 def test_keys_are_rotated(state: Path, service: ApprovalService) -> None:
     service.register(read("/srv/a"), resume=Resume("a", {}))
     done = osguard(state, "approvals", "rotate-keys", "--drop-old")
-    assert "1 stored context(s) sealed anew" in done.stdout
+    assert "1 stored context sealed anew" in done.stdout
