@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 MANIFEST_LIMIT = 16 * 1024 * 1024  # bytes; some hundred thousand rules
+# What a shell would replace, and a rule does not.
+_PATTERN = re.compile(r"[*?]|\$\{?[A-Za-z_]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +188,7 @@ class _Reader:
             self._problems.append(f"{at}.target: {error}")
         else:
             section.access.append(rule)
-            section.warnings += _breadth(rule, at)
+            section.warnings += _doubts(rule, at)
 
     def _import(self, root: str, at: str, section: _Section) -> None:
         if not re.match(shape.IMPORT_ROOT, root):
@@ -248,9 +250,12 @@ def _kind_and_phase(kind: str, phase: str | None) -> tuple[SubjectType, str | No
     return subject, phase or "runtime"
 
 
-def _breadth(rule: Rule, at: str) -> list[str]:
+def _doubts(rule: Rule, at: str) -> list[str]:
     if rule.resource_type is ResourceType.FILESYSTEM and is_broad(rule.target):
         return [f"{at}.target: {rule.target} is broad; name the folder that is really needed"]
+    if rule.resource_type is ResourceType.FILESYSTEM and _PATTERN.search(rule.target):
+        literal = f"{rule.target} is taken as it stands"
+        return [f"{at}.target: {literal}: paths have no patterns and no variables"]
     if rule.resource_type is ResourceType.NETWORK:
         network = parse_network(rule.target).host.network
         if network is not None and network.prefixlen == 0:

@@ -11,7 +11,7 @@ import click
 from democrai_osguard.approvals.opening import open_service
 from democrai_osguard.approvals.records import Operator, label, session_label
 from democrai_osguard.approvals.resuming import rotate_keys as rotate
-from democrai_osguard.cli.output import printable, say, say_json
+from democrai_osguard.cli.output import counted, printable, say, say_json
 from democrai_osguard.ui.wording import ago, shortened, wants
 
 if TYPE_CHECKING:
@@ -123,4 +123,4 @@ def rotate_keys(store: str | None, *, drop_old: bool, as_json: bool) -> None:
     if as_json:
         say_json({"sealed": count})
         return
-    say(f"a fresh key seals; {count} stored context(s) sealed anew")
+    say(f"a fresh key seals; {counted(count, 'stored context')} sealed anew")

@@ -7,7 +7,7 @@ import click
 from democrai_osguard.approvals.opening import audit_folder
 from democrai_osguard.audit import verify as walk
 from democrai_osguard.cli.exits import Exit
-from democrai_osguard.cli.output import say, say_json
+from democrai_osguard.cli.output import counted, say, say_json
 
 
 @click.group()
@@ -45,5 +45,5 @@ def verify(folder: str | None, *, as_json: bool) -> int:
         numbers = "" if report.first is None else f", {report.first} to {report.last}"
         kept = f", {report.kept} kept of earlier files" if report.kept else ""
         state = "sound" if report.sound else f"{len(report.flaws)} flaw(s)"
-        say(f"{place}: {state}; {report.records} record(s){numbers}{kept}")
+        say(f"{place}: {state}; {counted(report.records, 'record')}{numbers}{kept}")
     return Exit.ALLOWED if report.sound else Exit.DENIED

@@ -79,7 +79,7 @@ class Trial:
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="For machines.")
 def demo(*, as_json: bool) -> int:
-    """Run commands under a policy and see one act allowed and three refused, with reasons."""
+    """Run commands under a policy, and see what is refused and why."""
     with tempfile.TemporaryDirectory(prefix="osguard-demo-") as made, _listener() as listener:
         folder = os.path.realpath(made)
         chain = Chain.of(_SUBJECT, load_manifest(_furnish(folder)).access)

@@ -55,7 +55,12 @@ _ANSWERS: dict[type[Decision], tuple[str, str, Exit]] = {
 @click.option("--session", metavar="KEY", help="Count what was approved for this session, too.")
 @store_option
 @click.option("--json", "as_json", is_flag=True, help="For machines.")
-@click.argument("resource", required=False, type=click.Choice([str(one) for one in ResourceType]))
+@click.argument(
+    "resource",
+    required=False,
+    metavar="[RESOURCE]",
+    type=click.Choice([str(one) for one in ResourceType]),
+)
 @click.argument("operation", required=False)  # which there are is a matter of the resource
 @click.argument("target", required=False)
 def explain(  # noqa: PLR0913 - one parameter for each word of the command line
@@ -70,7 +75,9 @@ def explain(  # noqa: PLR0913 - one parameter for each word of the command line
     operation: str | None,
     target: str | None,
 ) -> int:
-    """Say whether an act is allowed, and which rule or recorded decision says so.
+    """Say whether an act is allowed, and by which rule or decision.
+
+    RESOURCE is network, filesystem or system_dependency.
 
     Exits with 0 if it is allowed, 1 if it is denied, 2 if it requires approval.
 

@@ -24,7 +24,7 @@ def helper() -> None:
 @helper.command()
 @click.option("--json", "as_json", is_flag=True, help="For machines.")
 def status(*, as_json: bool) -> int:
-    """Say which layers hold on this host, and which sandboxes of yours are alive.
+    """Say which layers hold, and which sandboxes of yours are alive.
 
     Exits with 125 if the helper cannot be asked or no layer works.
     """

@@ -14,9 +14,9 @@ import click
 from democrai_osguard.access import Subject, SubjectType
 from democrai_osguard.approvals.opening import open_service
 from democrai_osguard.cli.exits import Exit
-from democrai_osguard.cli.output import printable, say_json
+from democrai_osguard.cli.output import counted, printable, say_json
 from democrai_osguard.enforcement.asker import serve
-from democrai_osguard.learning.folding import Entry, Learnt, fold
+from democrai_osguard.learning.folding import TEMPORARY, Entry, Learnt, fold
 from democrai_osguard.learning.running import passing_signals_on
 from democrai_osguard.learning.sightings import NEEDED, Sightings, read_sightings, sightings
 from democrai_osguard.manifest import dump_access
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 _MODE = 0o600
 _SUBJECT = Subject(SubjectType.CORE, "learn")
 _PATIENCE = 600  # seconds for an answer
+_OWN_TMPDIR = "set TMPDIR to a folder of its own"
 _SEEN = {"call": "asked", "pid": 0, "program": ""}
 
 
@@ -55,7 +56,9 @@ def learn(
     deny_first: bool,
     as_json: bool,
 ) -> int:
-    """Run COMMAND with everything allowed, and print the manifest that would have let it run.
+    """Run COMMAND with everything allowed, and print what it needed.
+
+    That is the smallest manifest that would have let it run.
 
     Nothing protects you while it runs: learn from what you trust, or in a place of its own.
     """
@@ -66,7 +69,7 @@ def learn(
     if run is None:
         return code  # the launcher has said why
     learnt = fold(run, _names(run))
-    for line in _words(learnt, run):
+    for line in told(learnt, run):
         click.echo(printable(line), err=True)
     is_written = _write(learnt, manifest_out, as_json=as_json)
     return code if is_written else code or Exit.USAGE
@@ -176,14 +179,17 @@ def _fields(entry: Entry) -> dict[str, object]:
     }
 
 
-def _words(learnt: Learnt, run: Sightings) -> list[str]:
-    lines = [f"{len(learnt.rules)} rule(s) for: {' '.join(run.command)}"]
+def told(learnt: Learnt, run: Sightings) -> list[str]:
+    """Return what is said of a run beside its manifest."""
+    lines = [f"{counted(len(learnt.rules), 'rule')} for: {' '.join(run.command)}"]
     for entry in learnt.entries:
         marks = "".join(f" [{mark.upper()}]" for mark in entry.marks)
         others = [path for path in entry.examples if path != entry.rule.target]
         such = f", such as {', '.join(others)}" if others else ""
         covered = f", covered by {entry.covered_by}" if entry.covered_by else ""
-        lines.append(f"  {entry.rule}{marks}: {entry.count} time(s){such}{covered}")
+        lines.append(f"  {entry.rule}{marks}: {counted(entry.count, 'time')}{such}{covered}")
+    opened = {rule.target: None for rule in learnt.rules if rule.target in TEMPORARY}
+    lines += [f"  instead of {each}: {_OWN_TMPDIR}, and learn again" for each in opened]
     lines += [f"  left out: {reason}" for reason in learnt.left_out]
     if not run.complete:
         lines.append("  the record was full before the run ended: the manifest may lack rules")

@@ -6,6 +6,7 @@ import errno
 import importlib
 import os
 import sys
+from difflib import get_close_matches
 from typing import Any
 
 import click
@@ -44,6 +45,18 @@ class _Commands(click.Group):
         command = getattr(module, cmd_name)
         assert isinstance(command, click.Command)  # noqa: S101 - for the type checker
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command as click does, which would compare a misspelt one to those loaded."""
+        near = get_close_matches(args[0], COMMANDS, n=1)
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            if not near:
+                raise
+            raise click.UsageError(f"{error.message} Did you mean '{near[0]}'?", ctx) from error
 
 
 # What a write to a full disk, quota or device ends in. Code of ours that writes elsewhere says so.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from democrai_osguard.cli.exits import Exit
-from democrai_osguard.cli.output import printable, say, say_json
+from democrai_osguard.cli.output import counted, printable, say, say_json
 from democrai_osguard.errors import ManifestError
 from democrai_osguard.manifest import Manifest, dump_access, load_manifest, read_document
 from democrai_osguard.manifest_shape import FLAT, PHASED, PHASES
@@ -31,7 +31,7 @@ def manifest() -> None:
 )
 @click.option("--json", "as_json", is_flag=True, help="For machines.")
 def check(file: str, kind: str | None, *, as_json: bool) -> int:
-    """Say whether FILE is a sound manifest, and what is wrong with it where it is not."""
+    """Say whether FILE is a sound manifest, and else what is wrong."""
     problems: tuple[str, ...] = ()
     manifests: list[Manifest] = []
     try:
@@ -87,11 +87,11 @@ def _say_check(
     for warning in warnings:
         say(f"{file}: warning: {warning}")
     if problems:
-        say(f"{file}: {len(problems)} problem(s); this manifest would not be loaded")
+        say(f"{file}: {counted(len(problems), 'problem')}; this manifest would not be loaded")
         return
     for each in manifests:
         phase = "" if each.phase is None else f" in {each.phase}"
-        say(f"{file}: sound; {len(each.access)} rule(s){phase}")
+        say(f"{file}: sound; {counted(len(each.access), 'rule')}{phase}")
         for rule in each.access:
             say(f"  {rule}")
 

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from democrai_osguard.errors import printable
+from democrai_osguard.errors import counted, printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["printable", "say", "say_fields", "say_json"]
+__all__ = ["counted", "printable", "say", "say_fields", "say_json"]
 
 
 def say(text: str = "") -> None:

@@ -60,7 +60,7 @@ def list_(store: str | None, *, everything: bool, as_json: bool) -> None:
 @store_option
 @json_option
 def show(request_id: str, store: str | None, *, as_json: bool) -> None:
-    """Show one request, and exactly the rule that approving it would store."""
+    """Show one request, and the rule that approving it would store."""
     service = opened(store)
     request = service.get(_full_id(service, request_id))
     if as_json:
@@ -127,7 +127,7 @@ def deny(request_id: str, store: str | None, *, overrule: bool, as_json: bool) -
 @store_option
 @json_option
 def watch(store: str | None, *, as_json: bool) -> None:
-    """Show requests as they come; in a terminal, decide them with single keys."""
+    """Show requests as they come; in a terminal, decide with keys."""
     service = opened(store)
     if not as_json and sys.stdin.isatty() and sys.stdout.isatty():
         run(service, local_operator(), printable)
@@ -262,7 +262,10 @@ def _full_id(service: ApprovalService, start: str) -> str:
         pass
     every = (*service.list_requests(), *service.list_requests(pending=False))
     found = {each.id for each in every if each.id.startswith(start)}
-    if len(found) != 1 or len(start) < _SHORTEST_ID:
+    if found and len(start) < _SHORTEST_ID:
+        short = f"{start!a} is too short"
+        raise UnknownRequest(f"{short}: an id is named by {_SHORTEST_ID} characters or more")
+    if len(found) != 1:
         many = f"{len(found)} requests start" if found else "no request starts"
         raise UnknownRequest(f"{many} with {start!a}")
     return found.pop()

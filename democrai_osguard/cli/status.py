@@ -23,7 +23,7 @@ _WORD = {
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="For machines.")
 def status(*, as_json: bool) -> None:
-    """Say what this kernel and host can enforce, what follows from it, and what is running."""
+    """Say what this host can enforce, and what is running."""
     facts = (*host_facts(), running_fact())
     if as_json:
         say_json({fact.name: fact.value for fact in facts})

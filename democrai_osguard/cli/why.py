@@ -14,7 +14,10 @@ from democrai_osguard.learning.sightings import Sightings, read_sightings
 @click.argument("file", type=click.Path(exists=True, dir_okay=False))
 @click.option("--json", "as_json", is_flag=True, help="For machines.")
 def why(file: str, *, as_json: bool) -> int:
-    """Tell what was refused in FILE, a trace of `democrai-launch --trace`. Exits with 1 then."""
+    """Tell what a command was refused, and what would allow it.
+
+    FILE is a trace of `democrai-launch --trace`. Exits with 1 if something was refused.
+    """
     run = read_sightings(file)
     if as_json:
         say_json(_report(run))

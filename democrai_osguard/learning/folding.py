@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 # So many files of one folder are the folder.
 MANY = 4
 _EXAMPLES = 3
-_TEMPORARY = ("/tmp", "/var/tmp", "/dev/shm")  # noqa: S108 - nothing is written there
+TEMPORARY = ("/tmp", "/var/tmp", "/dev/shm")  # noqa: S108 - nothing is written there
 # Folders that belong to nobody: they are never what a program "reads all of".
 SHARED = frozenset(
     (
-        *_TEMPORARY, "/bin", "/boot", "/dev", "/etc", "/lib", "/media", "/mnt", "/opt", "/proc",
+        *TEMPORARY, "/bin", "/boot", "/dev", "/etc", "/lib", "/media", "/mnt", "/opt", "/proc",
         "/run", "/sbin", "/srv", "/sys", "/usr", "/usr/bin", "/usr/lib", "/usr/local",
         "/usr/local/bin", "/usr/sbin", "/usr/share", "/var", "/var/lib", "/var/run",
     )

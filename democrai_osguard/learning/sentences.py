@@ -7,6 +7,7 @@ import os
 from typing import TYPE_CHECKING
 
 from democrai_osguard.access import Operation, ResourceType
+from democrai_osguard.learning.folding import TEMPORARY
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,11 +33,13 @@ def sentences(run: Sightings) -> Iterator[str]:
     if not run.seen:
         yield f"Nothing was refused to: {command}"
         return
-    yield f"{len(run.seen)} thing(s) were refused to: {command}"
+    were = "thing was" if len(run.seen) == 1 else "things were"
+    yield f"{len(run.seen)} {were} refused to: {command}"
+    temporary = frozenset(_temporary(run))
     for sighting in run.seen:
         yield ""
         yield _sentence(sighting)
-        yield _remedy(sighting)
+        yield _remedy(sighting, temporary)
     if not run.complete:
         yield ""
         yield "The file was full before the run ended: there was more."
@@ -70,7 +73,15 @@ def _sentence(sighting: Sighting) -> str:
     return f"{who} wanted to {did} {what}{more}{often}: no rule allows it."
 
 
-def _remedy(sighting: Sighting) -> str:
+def _temporary(run: Sightings) -> Iterator[str]:
+    """Yield what it wanted to make where everybody's temporary files are."""
+    for lack in (sighting.lack for sighting in run.seen if sighting.lack):
+        target = lack.target if lack.operation is Operation.CREATE else None
+        if target and os.path.dirname(target) in TEMPORARY:
+            yield target
+
+
+def _remedy(sighting: Sighting, temporary: frozenset[str]) -> str:
     lack = sighting.lack
     if lack is None:
         return "  No line of a manifest allows this call."
@@ -79,6 +90,9 @@ def _remedy(sighting: Sighting) -> str:
         return f"  Whom it wanted to reach is not known. Of this form: {line}"
     if lack.resource_type is ResourceType.FILESYSTEM and lack.target.startswith("/proc/"):
         return f"  It is the folder of one process, which will have another number: {line}"
+    if lack.target in temporary:
+        advice = "set TMPDIR to a folder that it may write"
+        return f"  If it is a temporary file, {advice}. Else, under access: {line}"
     if sighting.inside and sighting.name:
         return f"  No rule for a name opens a private address; this one names it: {line}"
     return f"  In the manifest, under access: {line}"

@@ -75,11 +75,20 @@ class Sightings:
 
 
 def read_sightings(path: str | os.PathLike[str]) -> Sightings:
-    """Read a trace; raise TraceError where it is none."""
+    """Read a trace; raise TraceError, which names the file, where it is none."""
     with open(path, encoding="utf-8", errors="surrogateescape") as file:
-        lines = [_object(text, place) for place, text in enumerate(file, 1)]
+        texts = list(file)
+    try:
+        return _parsed(texts)
+    except TraceError as error:
+        reason = f"not a trace of democrai-launch: {error}"
+        raise TraceError(f"{shown(str(path))}: {reason}") from error
+
+
+def _parsed(texts: Sequence[str]) -> Sightings:
+    lines = [_object(text, place) for place, text in enumerate(texts, 1)]
     if not lines or lines[0].get("format") != _FORMAT or lines[0].get("mode") not in _MODES:
-        raise TraceError(f"{shown(str(path))}: not a trace of democrai-launch")
+        raise TraceError("it does not begin as one")
     return sightings(str(lines[0]["mode"]), _words(lines[0].get("command")), lines[1:])
 
 

@@ -8,7 +8,7 @@ import os
 
 from .errors import UsageError
 from .record import Record
-from .rules import FILESYSTEM, NETWORK, OPERATIONS, Rule, Subject, make_rule, make_subject
+from .rules import FILESYSTEM, NETWORK, OPERATIONS, Rule, Subject, check_target, make_subject
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ _NEEDS = {
     "ask_fd": "supervised",
 }
 _STANDARD = (0, 1, 2)  # what every command has
+_ALIKE = 0.8  # what is less so is no slip of the finger
 _MOST_DIGITS = 9  # of a descriptor or of seconds: an int of the kernel's holds them
 
 HELP = """\
@@ -63,7 +64,7 @@ Who and how strictly:
 Instead of running:
   --explain    print what each layer will enforce for each rule
   --json       with --explain: for machines
-  --help       print this
+  -h, --help   print this
   --version    print the version
 
 Exit codes: the command's own, or 64 usage, 125 refused to run it unprotected,
@@ -144,7 +145,7 @@ def _checked(options: Options) -> Options:
         raise UsageError(f"--ask-fd: {options.ask_fd} is one that the command gets as well")
     runs_nothing = options.explain or options.help or options.version
     if not options.command and not runs_nothing:
-        raise UsageError("no command: democrai-launch [options] -- command ...")
+        raise UsageError("no command: democrai-launch [options] -- command ...; --help says more")
     return options
 
 
@@ -153,9 +154,13 @@ def _as_option(key: str) -> str:
 
 
 def _unknown(word: str) -> str:
-    if word.startswith("-"):
-        return f"{word.partition('=')[0]}: no such option"  # its value may be a secret
-    return f"{word}: put -- before the command"
+    if not word.startswith("-"):
+        return f"{word}: put -- before the command"
+    from difflib import get_close_matches
+
+    name = word.partition("=")[0]  # its value may be a secret
+    near = get_close_matches(name, (*_SWITCHES, *_VALUES, *_REPEATABLE), n=1, cutoff=_ALIKE)
+    return f"{name}: no such option; {f'did you mean {near[0]}?' if near else '--help lists them'}"
 
 
 def _next(rest: list[str], name: str) -> str:
@@ -170,15 +175,17 @@ def _path_rule(name: str, value: str) -> Rule:
         target = os.path.realpath(value) if value and "\0" not in value else value
     except FileNotFoundError as error:
         raise UsageError(f"{name}: {value!r} is relative to a folder that is gone") from error
-    return make_rule(FILESYSTEM, name.removeprefix("--"), target, at=name)
+    return Rule(FILESYSTEM, name.removeprefix("--"), check_target(FILESYSTEM, target, at=name))
 
 
 def _network_rule(name: str, value: str) -> Rule:
-    return make_rule(NETWORK, name.removeprefix("--"), value, at=name)
+    return Rule(NETWORK, name.removeprefix("--"), check_target(NETWORK, value, at=name))
 
 
 def _subject(name: str, value: str) -> Subject:
-    kind, _, own_name = value.partition(":")
+    kind, colon, own_name = value.partition(":")
+    if not colon:
+        raise UsageError(f"{name}: {value!r}: a subject is written kind:name")
     return make_subject(kind, own_name, at=name)
 
 
@@ -230,6 +237,7 @@ _SWITCHES: dict[str, dict[str, object]] = {
     "--stat-as-read": {"stat_as_read": True},
     "--supervised": {"supervised": True},
     "--help": {"help": True},
+    "-h": {"help": True},
     "--version": {"version": True},
 }
 _VALUES: dict[str, tuple[str, Callable[[str, str], object]]] = {

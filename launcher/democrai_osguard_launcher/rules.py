@@ -73,10 +73,15 @@ def make_rule(
         raise UsageError(
             f"{at}.operation: {operation!r} is not an operation of {resource_type} ({known})"
         )
-    if not isinstance(target, str) or not target:
-        raise UsageError(f"{at}.target: expected a text that is not empty")
-    checked = _TARGET_CHECKS[resource_type](target, f"{at}.target")
+    checked = check_target(resource_type, target, at=f"{at}.target")
     return Rule(resource_type, str(operation), checked, subject)
+
+
+def check_target(resource_type: str, target: object, *, at: str) -> str:
+    """Return the target as rules have it; raise UsageError, naming the place, for what is none."""
+    if not isinstance(target, str) or not target:
+        raise UsageError(f"{at}: expected a text that is not empty")
+    return _TARGET_CHECKS[resource_type](target, at)
 
 
 def beneath(path: str, root: str) -> bool:

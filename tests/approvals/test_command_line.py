@@ -189,6 +189,18 @@ def test_bad_words_are_one_line_and_exit_code_64(
     assert len(done.stderr.splitlines()) == 1
 
 
+def test_the_start_of_an_id_that_is_too_short_is_said_to_be(
+    state: Path, service: ApprovalService
+) -> None:
+    asked = service.register(read("/srv/a"))
+    assert asked is not None
+    done = osguard(state, "requests", "show", asked.id[:3])
+    assert done.returncode == 64
+    assert done.stderr.endswith(
+        f"'{asked.id[:3]}' is too short: an id is named by 4 characters or more\n"
+    )
+
+
 def test_a_session_approval_without_a_session_is_an_error(
     state: Path, service: ApprovalService
 ) -> None:
@@ -339,4 +351,4 @@ def test_audit_verify_names_the_record(state: Path, service: ApprovalService) ->
 def test_keys_are_rotated(state: Path, service: ApprovalService) -> None:
     service.register(read("/srv/a"), resume=Resume("a", {}))
     done = osguard(state, "approvals", "rotate-keys", "--drop-old")
-    assert "1 stored context(s) sealed anew" in done.stdout
+    assert "1 stored context sealed anew" in done.stdout

@@ -33,7 +33,7 @@ def test_each_rule_says_how_often_for_what_and_for_whom(home: Path) -> None:
     assert (entry["operation"], entry["count"]) == ("read", 8)
     assert entry["examples"] == [str(work / name) for name in "abc"]
     assert [os.path.basename(str(each)) for each in entry["programs"]] == ["cat"]  # type: ignore[attr-defined]
-    assert f"filesystem read {work}: 8 time(s), such as {work / 'a'}" in learned.said
+    assert f"filesystem read {work}: 8 times, such as {work / 'a'}" in learned.said
 
 
 MOVES = {

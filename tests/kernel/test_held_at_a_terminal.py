@@ -164,7 +164,7 @@ def test_an_interrupt_is_the_commands_and_what_was_seen_is_printed(screen: Open)
     run.wait_for("ready")
     run.press("\x03")
     run.wait_for("\nover")
-    run.wait_for("rule(s) for")
+    run.wait_for("rules for: ")
     run.wait_for('"target"')
     assert run.text.count("\ncaught") + run.text.count("^Ccaught") == 1
 

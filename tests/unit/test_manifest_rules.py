@@ -98,6 +98,22 @@ def test_a_narrower_root_is_accepted_without_a_warning(root: str) -> None:
     assert load_manifest({"access": [read(root)]}).warnings == ()
 
 
+@pytest.mark.parametrize("name", ["*.txt", "notes/?", "$HOME/notes", "${HOME}/notes"])
+def test_a_pattern_or_a_variable_is_a_name_and_a_warning_says_so(name: str) -> None:
+    manifest = load_manifest({"access": [read(f"/srv/none/{name}")]})
+    assert [rule.target for rule in manifest.access] == [f"/srv/none/{name}"]
+    (warning,) = manifest.warnings
+    assert warning == (
+        f"access[0].target: /srv/none/{name} is taken as it stands:"
+        " paths have no patterns and no variables"
+    )
+
+
+@pytest.mark.parametrize("name", ["a$", "cost 5$", "[id].js", "a&b", "{x}"])
+def test_a_name_that_nobody_takes_for_a_pattern_has_no_warning(name: str) -> None:
+    assert load_manifest({"access": [read(f"/srv/none/{name}")]}).warnings == ()
+
+
 def test_a_warning_in_a_phase_names_the_phase() -> None:
     manifest = load_manifest({"runtime": {"access": [read("/")]}}, "engine")
     (warning,) = manifest.warnings

@@ -32,6 +32,16 @@ def test_a_sound_manifest_is_shown_in_normal_form(tmp_path: Path) -> None:
     assert f"filesystem read {tmp_path.resolve()}/data\n" in done.stdout
 
 
+def test_rules_are_counted_in_plain_words(tmp_path: Path) -> None:
+    for access, words in (
+        ([], "0 rules"),
+        ([RULE], "1 rule"),
+        ([RULE, {**RULE, "target": "/a"}], "2 rules"),
+    ):
+        done = osguard("manifest", "check", _write(tmp_path, {"access": access}))
+        assert done.stdout.splitlines()[0].endswith(f": sound; {words}")
+
+
 def test_every_problem_is_named_at_once(tmp_path: Path) -> None:
     file = _write(tmp_path, {"acess": [], "access": [{**RULE, "operation": "write"}, 5]})
     done = osguard("manifest", "check", file)

@@ -90,8 +90,8 @@ def test_any_words_are_options_or_a_usage_error(words: list[str]) -> None:
 
 def test_every_option_is_in_the_help() -> None:
     offered = {*options._SWITCHES, *options._VALUES, *options._REPEATABLE}  # noqa: SLF001
-    words = (word.rstrip(":") for word in options.HELP.split())
-    shown = {word for word in words if word.startswith("--")} - {"--"}
+    words = (word.rstrip(":,") for word in options.HELP.split())
+    shown = {word for word in words if word.startswith("-")} - {"--"}
     assert offered == shown
 
 
@@ -384,3 +384,33 @@ def test_the_readme_names_every_file(repo: Path) -> None:
     package = repo / "launcher/democrai_osguard_launcher"
     unnamed = {file.name for file in package.glob("[!_]*") if f"`{file.name}`" not in readme}
     assert unnamed <= {"py.typed"}
+
+
+def test_an_option_that_does_not_exist_is_led_to_the_right_one() -> None:
+    for word, advice in {
+        "--raed": "did you mean --read?",
+        "--conect=user:hunter2": "did you mean --connect?",
+        "--write": "--help lists them",
+        "-r": "--help lists them",
+    }.items():
+        name = word.partition("=")[0]
+        with pytest.raises(UsageError) as refused:
+            options.parse([word, "--", "true"])
+        assert str(refused.value) == f"{name}: no such option; {advice}"
+
+
+def test_a_mistake_in_a_rule_names_its_option() -> None:
+    for words in (["--connect", "localhost:abc"], ["--read", ""], ["--delete", "/a\0b"]):
+        with pytest.raises(UsageError, match=f"^{words[0]}: "):
+            options.parse([*words, "--", "true"])
+
+
+def test_a_subject_without_a_kind_is_told_how_one_is_written() -> None:
+    with pytest.raises(UsageError, match=r"^--subject: 'notes': a subject is written kind:name$"):
+        options.parse(["--subject", "notes", "--", "true"])
+
+
+def test_help_has_a_short_name_and_is_named_where_nothing_was_asked() -> None:
+    assert options.parse(["-h"]).help
+    with pytest.raises(UsageError, match=r"--help says more$"):
+        options.parse([])

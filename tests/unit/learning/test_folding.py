@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from democrai_osguard.access import Operation, ResourceType
+from democrai_osguard.cli.learn import told
 from democrai_osguard.learning.folding import MANY, fold
 from democrai_osguard.learning.sightings import NEEDED, Lack, Move, Sighting, Sightings
 from democrai_osguard.targets.filesystem import path_covers
@@ -69,6 +70,18 @@ def test_one_new_name_stays_a_name() -> None:
 def test_a_new_name_that_goes_again_has_another_the_next_time() -> None:
     folder = {("create", "/srv/a"), ("delete", "/srv/a")}
     assert rules(("create", "/srv/a/tmpx7Qz"), ("delete", "/srv/a/tmpx7Qz")) == folder
+
+
+def test_a_rule_for_everybodys_temporary_files_is_told_how_to_avoid() -> None:
+    def advice(folder: str) -> list[str]:
+        name = os.path.join(folder, "tmpx7Qz")
+        seen = run(("create", name), ("delete", name))
+        return [line for line in told(fold(seen, {}), seen) if "TMPDIR" in line]
+
+    assert advice("/tmp") == [
+        "  instead of /tmp: set TMPDIR to a folder of its own, and learn again"
+    ]
+    assert advice("/srv/a") == []
 
 
 def test_what_was_there_and_is_made_anew_keeps_its_name() -> None:

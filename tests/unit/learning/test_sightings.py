@@ -38,6 +38,26 @@ def test_a_call_that_no_rule_allows_is_told_by_its_name(tmp_path: Path) -> None:
     assert "  No line of a manifest allows this call." in sentences(run)
 
 
+def test_what_was_refused_is_counted_in_plain_words(tmp_path: Path) -> None:
+    one = read_sightings(trace(tmp_path, HEAD, LINE))
+    assert next(sentences(one)) == "1 thing was refused to: cat x"
+    more = {**LINE, "missing": {**RULE, "target": "/y"}, "path": "/y"}
+    two = read_sightings(trace(tmp_path, HEAD, LINE, more))
+    assert next(sentences(two)) == "2 things were refused to: cat x"
+
+
+def test_a_temporary_file_is_led_to_a_folder_of_its_own(tmp_path: Path) -> None:
+    path = "/tmp/cc7Qz.s"
+    made = {**LINE, "missing": {**RULE, "operation": "create", "target": path}, "path": path}
+    read = {**LINE, "missing": {**RULE, "target": path}, "path": path}
+    other = {**LINE, "missing": {**RULE, "target": f"{path}2"}, "path": f"{path}2"}
+    said = list(sentences(read_sightings(trace(tmp_path, HEAD, made, read, other))))
+    advice = [line for line in said if "TMPDIR" in line]
+    assert len(advice) == 2  # also to read it; but not what was there before
+    assert all("If it is a temporary file, set TMPDIR to a folder" in line for line in advice)
+    assert '"operation": "create"' in advice[0]
+
+
 def test_a_full_file_says_so(tmp_path: Path) -> None:
     run = read_sightings(trace(tmp_path, HEAD, LINE, {"more": "was left out"}))
     assert "The file was full before the run ended: there was more." in sentences(run)
