@@ -98,17 +98,16 @@ def shown(value: object) -> str:
     return text if len(text) <= _SHOWN_LENGTH else f"{text[:_SHOWN_LENGTH]}… ({len(text)} long)"
 
 
-<<<<<<< HEAD
 def place(at: str, key: object) -> str:
     """Return where a key stands, such as `access[2].extra`; what is no word is quoted."""
     word = isinstance(key, str) and key.isidentifier()
     name = shown(key).strip("'") if word else shown(key)
     return f"{at}.{name}" if at else name
-=======
+
+
 def counted(number: int, noun: str) -> str:
     """Return how many there are, as a sentence has it: 1 rule, 2 rules."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
->>>>>>> 1a07ad585d57d729f9bed6205708256b1c25b594
 
 
 def printable(text: str) -> str:
