@@ -30,6 +30,7 @@ def as_document(plan: Plan) -> dict[str, object]:
         },
         "seccomp": {"available": plan.seccomp, "sockets": list(plan.sockets)},
         "broker": list(plan.brokered),
+        "loader": _loader(plan),
         "egress": [{"host": host, "port": port} for host, port in plan.endpoints],
         "rules": [
             {
@@ -72,6 +73,7 @@ def _lines(plan: Plan) -> Iterator[str]:
     sockets = ", ".join(plan.sockets) or "none but socketpair"
     yield f"seccomp: sockets: {sockets}" if plan.seccomp else "seccomp: none"
     yield f"broker: {', '.join(plan.brokered) or 'not needed'}"
+    yield f"loader as a program: {_loader(plan)}"
     for rule, label, held_by in plan.rules:
         words = f"{rule.resource_type} {rule.operation} {rule.target}"
         yield f"  {words}: {label} ({held_by})"
@@ -80,6 +82,13 @@ def _lines(plan: Plan) -> Iterator[str]:
     yield from _inheritance(plan.inheritance)
     for heading, lines in (("missing", plan.missing), ("note", plan.notes)):
         yield from (f"{heading}: {line}" for line in lines)
+
+
+def _loader(plan: Plan) -> str:
+    """Say what stops the loader from running files that may only be read."""
+    if plan.brokered:
+        return "refused (broker)"
+    return "runs what may be read, under the same rules: no broker looks"
 
 
 def _endpoint(host: str, port: int | None) -> str:

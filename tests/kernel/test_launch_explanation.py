@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
     from kernel.conftest import Launch
 
+LOADERS = ("/lib64/ld-linux-x86-64.so.2", "/lib/ld-linux-aarch64.so.1")
 pytestmark = pytest.mark.needs("landlock", "seccomp")
 
 
@@ -25,6 +27,20 @@ def test_explain_runs_nothing_and_its_json_can_be_read(launch: Launch, tmp_path:
     assert document["rules"][0]["label"] == "exact"
     assert document["level"] == "full"
     assert not marker.exists()
+
+
+@pytest.mark.parametrize(("more", "said", "code"), [
+    ((), "runs what may be read", 0), (("--create", "/nonexistent/new"), "refused", 126),
+])  # fmt: skip
+def test_what_is_said_of_the_loader_is_what_it_does(
+    launch: Launch, tmp_path: Path, more: tuple[str, ...], said: str, code: int
+) -> None:
+    (loader,) = {os.path.realpath(path) for path in LOADERS if os.path.exists(path)}
+    shutil.copy("/usr/bin/true", tmp_path / "copy")
+    rules = ("--read", str(tmp_path), *more)
+    assert f"\nloader as a program: {said}" in launch(*rules, "--explain").stdout
+    assert launch(*rules, "--", "env", loader, tmp_path / "copy").returncode == code
+    assert launch(*rules, "--", "env", tmp_path / "copy").returncode == 126  # the control
 
 
 def test_explain_says_what_the_command_would_inherit(launch: Launch) -> None:

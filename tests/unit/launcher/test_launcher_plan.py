@@ -125,8 +125,8 @@ def test_what_explain_says_to_machines_keeps_its_shape() -> None:
     document = as_document(make_plan(rules, facts(abi=7)))
     assert document["format"] == 1
     assert set(document) == {
-        "format", "level", "landlock", "seccomp", "broker", "egress", "rules", "missing", "notes",
-        "descriptors", "environment", "limits",
+        "format", "level", "landlock", "seccomp", "broker", "loader", "egress", "rules", "missing",
+        "notes", "descriptors", "environment", "limits",
     }  # fmt: skip
     shapes = {key: document[key] for key in ("landlock", "seccomp", "descriptors", "environment")}
     assert {key: set(value) for key, value in shapes.items()} == {  # type: ignore[call-overload]
