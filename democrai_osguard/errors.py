@@ -105,9 +105,9 @@ def place(at: str, key: object) -> str:
     return f"{at}.{name}" if at else name
 
 
-def counted(number: int, noun: str) -> str:
+def counted(number: int, noun: str, plural: str = "") -> str:
     """Return how many there are, as a sentence has it: 1 rule, 2 rules."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+    return f"{number} {noun}" if number == 1 else f"{number} {plural or f'{noun}s'}"
 
 
 def printable(text: str) -> str:

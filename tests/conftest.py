@@ -44,7 +44,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     reasons = [report.longrepr[2] for report in terminalreporter.stats.get("skipped", [])]
     lacking = [reason.rpartition(LACKING)[2] for reason in reasons if LACKING in reason]
     for name, count in sorted(collections.Counter(lacking).items()):
-        terminalreporter.write_line(f"not run here: {count} test(s), the host lacks {name}")
+        terminalreporter.write_line(f"not run here, since the host lacks {name}: {count}")
     if not lacking:
         terminalreporter.write_line("no test was left out for want of a host feature")
 

@@ -44,6 +44,6 @@ def verify(folder: str | None, *, as_json: bool) -> int:
             say(f"{flaw.kind}: {flaw.words} ({flaw.where})")
         numbers = "" if report.first is None else f", {report.first} to {report.last}"
         kept = f", {report.kept} kept of earlier files" if report.kept else ""
-        state = "sound" if report.sound else f"{len(report.flaws)} flaw(s)"
+        state = "sound" if report.sound else counted(len(report.flaws), "flaw")
         say(f"{place}: {state}; {counted(report.records, 'record')}{numbers}{kept}")
     return Exit.ALLOWED if report.sound else Exit.DENIED

@@ -8,7 +8,7 @@ import os
 import click
 
 from democrai_osguard.cli.exits import Exit
-from democrai_osguard.cli.output import say, say_fields, say_json
+from democrai_osguard.cli.output import counted, say, say_fields, say_json
 from democrai_osguard.enforcement.host import HELPER_PATIENCE, decisions_words
 from democrai_osguard_helper.client import Client, HelperRefused, HelperSilent, HelperUnavailable
 from democrai_osguard_helper.protocol import Listing, ProtocolViolation, Report, socket_path
@@ -84,8 +84,9 @@ def _say(report: Report, sandboxes: tuple[Listing, ...]) -> None:
     for each in sandboxes:
         subject = f"{each.subject.type}:{each.subject.name}"
         held = ", ".join(each.layers)
-        places = f"{each.endpoints} place(s), {len(each.names)} name(s), {each.refusals} refused"
-        say(f"  {each.sandbox}  {subject}  {each.state} by {held}  {places}")
+        places, names = counted(each.endpoints, "place"), counted(len(each.names), "name")
+        open_to = f"{places}, {names}, {each.refusals} refused"
+        say(f"  {each.sandbox}  {subject}  {each.state} by {held}  {open_to}")
         for line in each.failed_names:
             say(f"    stays closed: {line}")
         for name in each.names:

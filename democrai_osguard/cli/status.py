@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from democrai_osguard.cli.output import say, say_json
+from democrai_osguard.cli.output import counted, say, say_json
 from democrai_osguard.enforcement.host import Fact, host_facts
 from democrai_osguard.ui.sandboxes import HELPER, ITSELF, KERNEL, Sandbox, running
 
@@ -45,7 +45,8 @@ def running_fact(look: Callable[[], list[Sandbox]] = running) -> Fact:
         return Fact("running", [], "running: no sandbox that this user can see", unknown)
     each = "; ".join(f"{one.subject} ({_known(one)}): {one.command}" for one in found)
     documents = [one.document() for one in found]
-    return Fact("running", documents, f"running: {len(found)} sandbox(es)", each)
+    count = counted(len(found), "sandbox", "sandboxes")
+    return Fact("running", documents, f"running: {count}", each)
 
 
 def _known(sandbox: Sandbox) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from democrai_osguard.access import ResourceType, Rule, Subject
 from democrai_osguard.enforcement.companion import start_companion
-from democrai_osguard.errors import OsGuardError
+from democrai_osguard.errors import OsGuardError, counted
 from democrai_osguard.settings import OsSettings
 from democrai_osguard.targets.host import LOCALHOST, LOOPBACK, Host
 from democrai_osguard.targets.network import parse_network
@@ -164,5 +164,5 @@ def _place(address: tuple[str, int]) -> str:
 def _left_open(sockets: tuple[str, ...]) -> str:
     """Say plainly what is not held. Pure."""
     named = ", ".join(sockets[:_NAMED]) + (", …" if len(sockets) > _NAMED else "")
-    count = f"{len(sockets)} network socket(s) were open before this process was held"
-    return f"{count}: nothing holds those ({named})"
+    count = counted(len(sockets), "network socket")
+    return f"open before this process was held, and held by nothing: {count} ({named})"

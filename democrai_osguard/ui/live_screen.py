@@ -17,7 +17,7 @@ import tty
 from typing import TYPE_CHECKING
 
 from democrai_osguard.approvals.records import label
-from democrai_osguard.errors import OsGuardError
+from democrai_osguard.errors import OsGuardError, counted
 from democrai_osguard.ui.wording import ago, sentence, shortened
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ class LiveScreen:
 
     def lines(self, width: int, height: int, printable: Callable[[str], str]) -> list[str]:
         """Return what to draw; every line fits and is safe."""
-        drawn = [f"{len(self._requests)} open request(s)", ""]
+        drawn = [counted(len(self._requests), "open request"), ""]
         room = max(1, (height - 7) // _LINES)
         place = self._place()
         start = max(0, place - room + 1)

@@ -319,10 +319,10 @@ class Terminal:
 def test_watch_in_a_terminal_is_live_and_decides_with_keys(service: ApprovalService) -> None:
     first = service.register(read("/srv/first\x1b[31m"))
     terminal = Terminal("requests", "watch")
-    terminal.wait_for("1 open request(s)")
+    terminal.wait_for("1 open request")
     assert "\x1b[31m" not in terminal.text
     second = service.register(read("/srv/second"))
-    terminal.wait_for("2 open request(s)")
+    terminal.wait_for("2 open requests")
     time.sleep(0.6)  # until keys count again
     terminal.press("j")
     terminal.press("p")
@@ -344,6 +344,7 @@ def test_audit_verify_names_the_record(state: Path, service: ApprovalService) ->
     done = osguard(state, "audit", "verify")
     assert done.returncode == 1
     assert "record 2 was changed" in done.stdout
+    assert f"{state}/audit: 1 flaw; 2 records, 1 to 3" in done.stdout
     report = json.loads(osguard(state, "audit", "verify", "--json").stdout)
     assert (report["sound"], report["flaws"][0]["kind"]) == (False, "changed")
 

@@ -71,7 +71,7 @@ def _with_hypothesis(name: str, seconds: float) -> None:
     while not rounds or time.monotonic() < until:
         seed(random.getrandbits(64))(must_hold)()
         rounds += 1
-    sys.stdout.write(f"  {rounds} round(s) of {_ROUND} inputs\n")
+    sys.stdout.write(f"  rounds of {_ROUND} inputs: {rounds}\n")
 
 
 def main(minutes: float, names: list[str]) -> int:

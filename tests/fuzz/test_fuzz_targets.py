@@ -34,4 +34,4 @@ def test_without_atheris_one_round_follows_another(
     moments = iter([0.0, 1.0, 2.0, 3.0])  # two more rounds after the first
     monkeypatch.setattr(run, "time", SimpleNamespace(monotonic=lambda: next(moments)))
     run._with_hypothesis("target", 2.5)  # noqa: SLF001 - as the program does where there is none
-    assert capsys.readouterr().out == "  3 round(s) of 3 inputs\n"
+    assert capsys.readouterr().out == "  rounds of 3 inputs: 3\n"

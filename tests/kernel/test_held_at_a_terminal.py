@@ -221,7 +221,7 @@ def test_somebody_answers_in_requests_watch(
     run.wait_for("eny? ")
     request = service.list_requests()[0]
     watch = screen("/usr/bin/env", "COLUMNS=300", "LINES=40", *WATCH)
-    watch.wait_for("1 open request(s)")
+    watch.wait_for("1 open request")
     watch.wait_for(f"module:notes wants to read {request.rule.target}")
     watch.wait_for(f"{request.origin.task_id}, which waits")
     until = time.monotonic() + DEADLINE
@@ -230,16 +230,16 @@ def test_somebody_answers_in_requests_watch(
         watch.press(key)  # it counts when the list has stood still for half a second
         time.sleep(0.3)
     run.wait_for(seen)
-    watch.wait_for("0 open request(s)")
+    watch.wait_for("0 open requests")
 
 
 def test_a_killed_run_leaves_the_list(service: ApprovalService, screen: Open) -> None:
     run = screen(*SUPERVISED, "--", "cat", "file")
     run.wait_for("eny? ")
     watch = screen(*WATCH)
-    watch.wait_for("1 open request(s)")
+    watch.wait_for("1 open request")
     os.kill(run.pid, signal.SIGKILL)
-    watch.wait_for("0 open request(s)")
+    watch.wait_for("0 open requests")
     assert service.list_requests() == []
 
 
@@ -247,7 +247,7 @@ def test_a_killed_asker_leaves_the_list(service: ApprovalService, screen: Open) 
     run = screen(*SUPERVISED, "--", "cat", "file")
     run.wait_for("eny? ")
     watch = screen(*WATCH)
-    watch.wait_for("1 open request(s)")
+    watch.wait_for("1 open request")
     os.kill(asker_of(run.pid), signal.SIGKILL)
-    watch.wait_for("0 open request(s)")
+    watch.wait_for("0 open requests")
     assert service.list_requests() == []

@@ -215,7 +215,7 @@ def test_an_application_confines_itself_and_its_refusals_are_asked_about(
     assert done.returncode == 0, done.stderr
     told, allowed, forbidden = done.stdout.splitlines()
     assert told == "1 bpf firewall"
-    word = "1 network socket(s) were open before this process was held: nothing holds those"
+    word = "open before this process was held, and held by nothing: 1 network socket"
     assert f"{word} (connected to {ALLOWED[4]}:{PORT})" in done.stderr
     assert allowed == "connected"
     assert forbidden in {"PermissionError", "ConnectionRefusedError"}

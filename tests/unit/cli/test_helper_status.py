@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from democrai_osguard.cli import helper
 from democrai_osguard_helper.client import HelperUnavailable
-from democrai_osguard_helper.protocol import LayerState, Report
+from democrai_osguard_helper.protocol import LayerState, Listing, Report, Subject
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -75,3 +75,12 @@ def test_a_layer_that_is_missing_is_said_to_be_tried_again(reason: str, words: s
         patch.setattr(helper, "say_fields", said.extend)
         helper._say(report, ())  # noqa: SLF001 - what `status` prints of an answer
     assert ("bpf", words) in said
+
+
+def test_what_is_held_is_counted_in_plain_words(capsys: pytest.CaptureFixture[str]) -> None:
+    report = Report(1, "main", (LayerState("bpf", ""),), "pidfd", 1, "idle", 0, 0)
+    names = ("a.example", "b.example")
+    tool = Subject("tool", "a")
+    held = Listing("7", 1000, tool, None, 0, 0, 1, names, ("bpf",), True, "held", None)
+    helper._say(report, (held,))  # noqa: SLF001 - what `status` prints of an answer
+    assert "tool:a  held by bpf  1 place, 2 names, 0 refused" in capsys.readouterr().out

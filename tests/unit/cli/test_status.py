@@ -53,7 +53,7 @@ def test_nothing_that_runs_is_said_as_well() -> None:
 def test_each_sandbox_is_told_with_who_vouches_for_it() -> None:
     found = [Sandbox(7, "module:a", "sleep 1", "helper"), Sandbox(8, "tool:b", "cat", "kernel")]
     fact = running_fact(lambda: found)
-    assert fact.words == "running: 2 sandbox(es)"
+    assert fact.words == "running: 2 sandboxes"
     assert fact.follows == (
         "module:a (process 7, by the helper's word): sleep 1;"
         " tool:b (process 8, confined by the kernel's word): cat"

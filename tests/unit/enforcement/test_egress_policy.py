@@ -70,7 +70,8 @@ def test_sockets_that_are_open_are_told_apart_from_those_of_this_host() -> None:
         told = open_sockets()
         assert {f"at {place}", f"connected to {place}"} <= set(told)
         assert listener.fileno() >= 0  # still open: looking at them closes none
-        with pytest.raises(NotConfined, match=re.escape(f"connected to {place}")):
+        words = rf"held by nothing: \d+ network sockets .*{re.escape(f'connected to {place}')}"
+        with pytest.raises(NotConfined, match=words):
             confine_this_process(
                 [], Subject.parse("core:core"), settings=OsSettings(require="full")
             )
