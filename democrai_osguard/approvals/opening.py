@@ -8,6 +8,7 @@ from democrai_osguard.approvals.errors import StoreRefused
 from democrai_osguard.approvals.service import ApprovalService
 from democrai_osguard.approvals.sql_store import SqlStore
 from democrai_osguard.audit.log import AuditLog
+from democrai_osguard.audit.private_files import NoFolder
 from democrai_osguard.directories import state_dir
 
 _NO_FILES = {"/", "/:memory:"}  # the second would be a file of that name in the root folder
@@ -34,8 +35,16 @@ def default_store_url() -> str:
 
 def open_service(url: str | None = None, *, pending_ttl: float | None = None) -> ApprovalService:
     """Return the service with its keys and audit log from the application's state folder."""
-    store = open_store(default_store_url() if url is None else url)
+    store = open_store(default_store_url()) if url is None else _named_store(url)
     return ApprovalService(store, audit=AuditLog(audit_folder()), pending_ttl=pending_ttl)
+
+
+def _named_store(url: str) -> SqlStore:
+    try:
+        return open_store(url)
+    except NoFolder as error:  # whoever named the place can name another
+        named_by = "--store or DEMOCRAI_APPROVALS_STORE"
+        raise NoFolder(error.folder, error.error, named_by) from error
 
 
 def audit_folder() -> str:

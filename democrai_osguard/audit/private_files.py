@@ -34,8 +34,10 @@ class NoFolder(OsGuardError, RuntimeError):
 
     code = "external_access_store_missing"
 
-    def __init__(self, path: str, error: OSError) -> None:
-        why = f"cannot be made: {error.strerror}; DEMOCRAI_STATE_DIR names another place"
+    def __init__(self, path: str, error: OSError, named_by: str = "DEMOCRAI_STATE_DIR") -> None:
+        self.folder = path
+        self.error = error
+        why = f"cannot be made: {error.strerror}; {named_by} names another place"
         super().__init__(f"{self.code}: {path!a} {why}")
 
 

@@ -8,6 +8,7 @@ import pty
 import select
 import subprocess
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -22,7 +23,6 @@ from democrai_osguard.approvals.sql_store import SqlStore
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 
 @pytest.fixture
@@ -333,6 +333,15 @@ def test_watch_in_a_terminal_is_live_and_decides_with_keys(service: ApprovalServ
     terminal.wait_for("taken back")
     assert service.get(second.id).state == "pending"
     assert terminal.end() == 0
+
+
+def test_a_store_that_cannot_be_made_is_led_to_the_option_that_named_it(tmp_path: Path) -> None:
+    words = ("requests", "list", "--store", "sqlite:///proc/nobody/a.sqlite3")
+    named = osguard(tmp_path, *words)
+    assert named.returncode == 64
+    assert named.stderr.endswith("; --store or DEMOCRAI_APPROVALS_STORE names another place\n")
+    by_itself = osguard(Path("/proc/nobody"), *words[:2])
+    assert by_itself.stderr.endswith("; DEMOCRAI_STATE_DIR names another place\n")
 
 
 def test_audit_verify_names_the_record(state: Path, service: ApprovalService) -> None:
