@@ -9,7 +9,7 @@ from urllib.parse import unquote, urlsplit
 
 import click
 
-from democrai_osguard.access import AccessRequest, Operation, ResourceType, Subject
+from democrai_osguard.access import AccessRequest, Operation, ResourceType, Scope, Subject
 from democrai_osguard.approvals.opening import default_store_url
 from democrai_osguard.cli.approvals import opened, store_option
 from democrai_osguard.cli.exits import Exit
@@ -31,7 +31,7 @@ from democrai_osguard.policy.ledger import Ledger
 from democrai_osguard.targets.request import access_request
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from democrai_osguard.approvals.service import ApprovalService
 
@@ -99,10 +99,11 @@ def explain(  # noqa: PLR0913 - one parameter for each word of the command line
     service = _service(store)
     verdicts = Ledger() if service is None else service.verdicts()
     decision = decide(request, Policy(chain, verdicts=verdicts))
+    hint = " ".join((getattr(decision, "hint", ""), *_way_back(decision, service)))
     if as_json:
-        say_json(_document(request, chain, decision))
+        say_json(_document(request, chain, decision, hint))
     else:
-        _say(request, chain, decision)
+        _say(request, chain, decision, hint)
     return _ANSWERS[type(decision)][2]
 
 
@@ -138,7 +139,17 @@ def _service(store: str | None) -> ApprovalService | None:
     return None if is_file and not os.path.exists(path) else opened(store)
 
 
-def _say(request: AccessRequest, chain: Chain, decision: Decision) -> None:
+def _way_back(decision: Decision, service: ApprovalService | None) -> Iterator[str]:
+    """Yield how a recorded denial is taken back, by its number."""
+    if service is None or not isinstance(decision, Deny) or decision.rule is None:
+        return
+    who = decision.request.subject.identity
+    for each in service.list_decisions():
+        if (each.scope, each.subject.identity, each.rule) == (Scope.DENIED, who, decision.rule):
+            yield f"To take it back: democrai-osguard approvals revoke {each.id}"
+
+
+def _say(request: AccessRequest, chain: Chain, decision: Decision, hint: str) -> None:
     act = f"{request.resource_type} {request.operation} {request.target}"
     say(f"{_ANSWERS[type(decision)][1]}: {act}")
     rule = getattr(decision, "rule", None)
@@ -147,18 +158,20 @@ def _say(request: AccessRequest, chain: Chain, decision: Decision) -> None:
             ("why", decision.reason),
             ("rule", "" if rule is None else str(rule)),
             ("chain", str(chain)),
-            ("do", getattr(decision, "hint", "")),
+            ("do", hint),
         )
     )
 
 
-def _document(request: AccessRequest, chain: Chain, decision: Decision) -> dict[str, object]:
+def _document(
+    request: AccessRequest, chain: Chain, decision: Decision, hint: str
+) -> dict[str, object]:
     rule = getattr(decision, "rule", None)
     return {
         "decision": _ANSWERS[type(decision)][0],
         "code": decision.code,
         "reason": decision.reason,
-        "hint": getattr(decision, "hint", ""),
+        "hint": hint,
         "rule": None if rule is None else dump_access([rule])[0],
         "subject": str(getattr(decision, "subject", request.subject)),
         "chain": [str(subject) for subject in chain.subjects],

@@ -335,6 +335,22 @@ def test_watch_in_a_terminal_is_live_and_decides_with_keys(service: ApprovalServ
     assert terminal.end() == 0
 
 
+def test_a_recorded_denial_is_explained_with_the_way_back(
+    state: Path, service: ApprovalService
+) -> None:
+    service.deny(service.register(read("/srv/other")).id, ADA)
+    service.deny(service.register(read("/srv/data")).id, ADA)
+    act = ("--subject", "module:notes", "filesystem", "read", "/srv/data/a")
+    denied = osguard(state, "explain", *act)
+    assert denied.returncode == 1
+    way_back = denied.stdout.partition("To take it back: ")[2].strip()
+    assert way_back == "democrai-osguard approvals revoke 2"
+    in_json = json.loads(osguard(state, "explain", "--json", *act).stdout)
+    assert in_json["hint"].endswith(way_back)
+    assert osguard(state, *way_back.split()[1:]).returncode == 0
+    assert osguard(state, "explain", *act).returncode == 2
+
+
 def test_a_store_that_cannot_be_made_is_led_to_the_option_that_named_it(tmp_path: Path) -> None:
     words = ("requests", "list", "--store", "sqlite:///proc/nobody/a.sqlite3")
     named = osguard(tmp_path, *words)
