@@ -158,9 +158,12 @@ def _unknown(word: str) -> str:
         return f"{word}: put -- before the command"
     from difflib import get_close_matches
 
+    from .other_words import ADVICE
+
     name = word.partition("=")[0]  # its value may be a secret
     near = get_close_matches(name, (*_SWITCHES, *_VALUES, *_REPEATABLE), n=1, cutoff=_ALIKE)
-    return f"{name}: no such option; {f'did you mean {near[0]}?' if near else '--help lists them'}"
+    otherwise = f"did you mean {near[0]}?" if near else "--help lists them"
+    return f"{name}: no such option; {ADVICE.get(name, otherwise)}"
 
 
 def _next(rest: list[str], name: str) -> str:

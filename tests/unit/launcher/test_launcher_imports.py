@@ -16,7 +16,7 @@ HEAVY = {
     "functools", "json", "logging", "pathlib", "re", "struct", "subprocess", "typing",
 }  # fmt: skip
 NEVER_LOADS = {
-    "democrai_osguard_launcher.main": HEAVY,
+    "democrai_osguard_launcher.main": HEAVY | {"democrai_osguard_launcher.other_words"},
     "democrai_osguard_launcher.confinement": HEAVY,
     "democrai_osguard_launcher.supervision": HEAVY - {"struct"},
     "democrai_osguard_launcher.plan": HEAVY | {"_ctypes"},

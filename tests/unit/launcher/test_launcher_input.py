@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from democrai_osguard.targets import normalize_target
-from democrai_osguard_launcher import access, endpoints, options, program
+from democrai_osguard_launcher import access, endpoints, options, other_words, program
 from democrai_osguard_launcher.environment import child_environment, holds_password, looks_secret
 from democrai_osguard_launcher.errors import NotExecutable, NotFound, UsageError
 from democrai_osguard_launcher.record import Record
@@ -25,6 +26,7 @@ PATHS = st.lists(
     .filter(lambda part: part not in {".", ".."}),
     max_size=4,
 ).map(lambda parts: "/" + "/".join(parts))  # fmt: skip
+OPTIONS = set(re.findall(r"(?<!\S)--[a-z-]+", options.HELP))
 RULES = st.builds(
     Rule,
     st.just("filesystem"),
@@ -390,13 +392,41 @@ def test_an_option_that_does_not_exist_is_led_to_the_right_one() -> None:
     for word, advice in {
         "--raed": "did you mean --read?",
         "--conect=user:hunter2": "did you mean --connect?",
-        "--write": "--help lists them",
         "-r": "--help lists them",
+        "--frobnicate": "--help lists them",
     }.items():
         name = word.partition("=")[0]
         with pytest.raises(UsageError) as refused:
             options.parse([word, "--", "true"])
         assert str(refused.value) == f"{name}: no such option; {advice}"
+
+
+def test_the_words_of_other_sandboxes_are_led_to_ours() -> None:
+    writing = "writing is --create (new), --modify (existing) and --delete"
+    for word, advice in {
+        "--write": writing,
+        "--allow-write=/srv": writing,
+        "--ro": "reading is --read",
+        "--ro-bind": "reading is --read",
+        "--rw": f"reading is --read; {writing}",
+        "--bind": f"reading is --read; {writing}",
+        "--net": "reaching the network is --connect HOST:PORT",
+        "--allow-net=user:hunter2": "reaching the network is --connect HOST:PORT",
+        "--unshare-net": "without --connect there is no network",
+        "--exec": "starting programs is --execute",
+        "--setenv": "the command inherits variables; --keep-env keeps one that looks like a secret",
+        "--allow": "each operation has an option of its own, such as --read; --help lists them",
+    }.items():
+        name = word.partition("=")[0]
+        with pytest.raises(UsageError) as refused:
+            options.parse([word, "--", "true"])
+        assert str(refused.value) == f"{name}: no such option; {advice}"
+
+
+def test_no_option_of_ours_is_taken_for_a_word_of_others() -> None:
+    assert other_words.ADVICE.keys().isdisjoint(OPTIONS)
+    named = {word.strip(";,") for each in other_words.ADVICE.values() for word in each.split()}
+    assert {word for word in named if word.startswith("--")} <= OPTIONS
 
 
 def test_a_mistake_in_a_rule_names_its_option() -> None:
