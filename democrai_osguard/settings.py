@@ -55,18 +55,45 @@ class OsSettings:
     seccomp: bool = True
     require: str = "none"  # below this level a child is not started
 
+    def changed(self) -> dict[str, Any]:
+        """Return what is not as it is by default, by its place in the file."""
+        usual = OsSettings()
+        return {
+            place: getattr(self, name)
+            for place, (name, _) in _SETTINGS.items()
+            if getattr(self, name) != getattr(usual, name)
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class InForce:
+    """The settings that hold, and who says so."""
+
+    settings: OsSettings
+    file: str | None
+    variables: tuple[str, ...]
+
 
 def load_settings(
     path: str | os.PathLike[str] | None = None, environ: Mapping[str, str] | None = None
 ) -> OsSettings:
     """Return the settings; raise SettingsError with one line for each place that is wrong."""
+    return in_force(path, environ).settings
+
+
+def in_force(
+    path: str | os.PathLike[str] | None = None, environ: Mapping[str, str] | None = None
+) -> InForce:
+    """Return the settings with where they were found; raise SettingsError likewise."""
     variables = os.environ if environ is None else environ
     place = path or variables.get(CONFIG_VARIABLE) or _default_file()
-    values, problems = ({}, []) if place is None else _from_file(os.fspath(place))
+    file = None if place is None else os.fspath(place)
+    values, problems = ({}, []) if file is None else _from_file(file)
     overrides, more = _from_variables(variables)
     if problems or more:
         raise SettingsError((*problems, *more))
-    return OsSettings(**(values | overrides))
+    said = tuple(sorted({*_VARIABLES, *_OTHER_NAMES}.intersection(variables)))
+    return InForce(OsSettings(**(values | overrides)), file, said)
 
 
 def _default_file() -> str | None:

@@ -11,5 +11,5 @@ class Exit(IntEnum):
     ALLOWED = 0
     DENIED = 1  # also: a checked manifest has problems
     REQUIRES_APPROVAL = 2
-    USAGE = 64
+    USAGE = 64  # also: settings, a manifest or another input that is not understood
     NOT_ENFORCED = 125  # this host cannot protect what was to be run

@@ -1,13 +1,15 @@
-"""`democrai-osguard status`: what this kernel and host can enforce and what runs, in words."""
+"""`democrai-osguard status`: what this host can enforce, which settings hold, what runs."""
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 import click
 
 from democrai_osguard.cli.output import counted, say, say_json
 from democrai_osguard.enforcement.host import Fact, host_facts
+from democrai_osguard.settings import InForce, in_force
 from democrai_osguard.ui.sandboxes import HELPER, ITSELF, KERNEL, Sandbox, running
 
 if TYPE_CHECKING:
@@ -23,8 +25,12 @@ _WORD = {
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="For machines.")
 def status(*, as_json: bool) -> None:
-    """Say what this host can enforce, and what is running."""
-    facts = (*host_facts(), running_fact())
+    """Say what this host can enforce, what is set and what runs.
+
+    Exits with 64, and one line for each place, if the settings are not understood.
+    """
+    settings = settings_fact(in_force())  # first: what is wrong with them is said at once
+    facts = (*host_facts(), settings, running_fact())
     if as_json:
         say_json({fact.name: fact.value for fact in facts})
         return
@@ -32,6 +38,16 @@ def status(*, as_json: bool) -> None:
         say(fact.words)
         if fact.follows:
             say(f"  → {fact.follows}")
+
+
+def settings_fact(found: InForce) -> Fact:
+    """Return which settings hold: who says so, and what differs from the defaults. Pure."""
+    changed = found.settings.changed()
+    sources = " and ".join(filter(None, (found.file, *found.variables)))
+    differs = ", ".join(f"{place} = {json.dumps(value)}" for place, value in changed.items())
+    value = {"file": found.file, "variables": list(found.variables), "changed": changed}
+    words = f"settings: {sources or 'no file and no variable'}: {differs or 'all defaults'}"
+    return Fact("settings", value, words, "")
 
 
 def running_fact(look: Callable[[], list[Sandbox]] = running) -> Fact:

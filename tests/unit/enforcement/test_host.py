@@ -64,10 +64,18 @@ def test_landlock_words_say_what_is_held_and_what_is_not() -> None:
 def test_status_tells_every_fact_in_words_and_in_json() -> None:
     words = osguard("status")
     assert words.returncode == 0, words.stderr
-    for start in ("Linux ", "Landlock: ", "seccomp: ", "cgroups: ", "iptables: ", "helper: "):
+    for start in (
+        "Linux ",
+        "Landlock: ",
+        "seccomp: ",
+        "cgroups: ",
+        "iptables: ",
+        "helper: ",
+        "settings: ",
+    ):
         assert any(line.startswith(start) for line in words.stdout.splitlines())
     facts = json.loads(osguard("status", "--json").stdout)
-    names = {"system", "landlock", "seccomp", "cgroup", "iptables", "helper", "running"}
+    names = {"system", "landlock", "seccomp", "cgroup", "iptables", "helper", "settings", "running"}
     assert set(facts) == names
 
 
