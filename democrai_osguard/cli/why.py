@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from itertools import chain
+
 import click
 
 from democrai_osguard.cli.exits import Exit
 from democrai_osguard.cli.output import say, say_json
 from democrai_osguard.learning.sentences import sentences
 from democrai_osguard.learning.sightings import Sightings, read_sightings
+from democrai_osguard.learning.telling import in_order
 
 
 @click.command()
@@ -15,6 +18,9 @@ from democrai_osguard.learning.sightings import Sightings, read_sightings
 @click.option("--json", "as_json", is_flag=True, help="For machines.")
 def why(file: str, *, as_json: bool) -> int:
     """Tell what a command was refused, and what would allow it.
+
+    The network comes first, then what the command was asked for or a rule nearly covers; what most
+    programs do without comes last.
 
     FILE is a trace of `democrai-launch --trace`. Exits with 1 if something was refused.
     """
@@ -45,6 +51,6 @@ def _report(run: Sightings) -> dict[str, object]:
                 "count": sighting.count,
                 "programs": dict(sighting.programs),
             }
-            for sighting in run.seen
+            for sighting in chain(*in_order(run))
         ],
     }

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from democrai_osguard.access import Operation, ResourceType
 from democrai_osguard.learning.folding import TEMPORARY
+from democrai_osguard.learning.telling import in_order
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,10 +37,14 @@ def sentences(run: Sightings) -> Iterator[str]:
     were = "thing was" if len(run.seen) == 1 else "things were"
     yield f"{len(run.seen)} {were} refused to: {command}"
     temporary = frozenset(_temporary(run))
-    for sighting in run.seen:
+    telling, done_without = in_order(run)
+    for sighting in telling:
+        yield from _told(sighting, temporary)
+    if done_without:
         yield ""
-        yield _sentence(sighting)
-        yield _remedy(sighting, temporary)
+        yield "Most programs do without what follows."
+    for sighting in done_without:
+        yield from _told(sighting, temporary)
     if not run.complete:
         yield ""
         yield "The file was full before the run ended: there was more."
@@ -54,6 +59,12 @@ def manifest_line(lack: Lack) -> str:
             "target": lack.target or _UNKNOWN[lack.resource_type],
         }
     )
+
+
+def _told(sighting: Sighting, temporary: frozenset[str]) -> Iterator[str]:
+    yield ""
+    yield _sentence(sighting)
+    yield _remedy(sighting, temporary)
 
 
 def _sentence(sighting: Sighting) -> str:

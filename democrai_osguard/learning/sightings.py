@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from democrai_osguard.access import Operation, ResourceType, operation_of
@@ -16,7 +16,7 @@ from democrai_osguard.errors import OsGuardError, shown
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
 REFUSED, NEEDED = "refused", "needed"
 _MODES = (REFUSED, NEEDED)
@@ -72,6 +72,7 @@ class Sightings:
     lookups: tuple[str, ...]
     complete: bool
     moves: tuple[Move, ...] = ()
+    access: tuple[Lack, ...] = ()  # the rules that it had
 
 
 def read_sightings(path: str | os.PathLike[str]) -> Sightings:
@@ -89,7 +90,8 @@ def _parsed(texts: Sequence[str]) -> Sightings:
     lines = [_object(text, place) for place, text in enumerate(texts, 1)]
     if not lines or lines[0].get("format") != _FORMAT or lines[0].get("mode") not in _MODES:
         raise TraceError("it does not begin as one")
-    return sightings(str(lines[0]["mode"]), _words(lines[0].get("command")), lines[1:])
+    run = sightings(str(lines[0]["mode"]), _words(lines[0].get("command")), lines[1:])
+    return replace(run, access=tuple(_access(lines[0].get("access", []))))
 
 
 def sightings(
@@ -148,6 +150,19 @@ def _lack(value: object) -> Lack | None:
     if target is not None and (not isinstance(target, str) or not target):
         raise TypeError("missing.target: expected a text")
     return Lack(*operation_of(str(value["resource_type"]), str(value["operation"])), target)
+
+
+def _access(rules: object) -> Iterator[Lack]:
+    """Yield the rules that the run had: what it would have lacked without them."""
+    if not isinstance(rules, list):
+        raise TraceError("line 1: access: expected a list")
+    for place, rule in enumerate(rules):
+        try:
+            had = _lack(rule)
+        except (KeyError, TypeError, ValueError) as error:
+            raise TraceError(f"line 1: access[{place}]: {error}") from error
+        if had is not None:
+            yield had
 
 
 def _object(text: str, place: int) -> Mapping[str, object]:

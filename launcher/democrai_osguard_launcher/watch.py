@@ -53,7 +53,7 @@ class Watch:
         self._command = 0  # the process that is to become the command
         self._started = False  # what comes before its exec are the launcher's own trials
         self._peers: dict[tuple[int, int], network_acts.Reach] = {}
-        head = {"format": FORMAT, "mode": mode, "command": list(command)}
+        head = {"format": FORMAT, "mode": mode, "command": list(command), "access": _access(plan)}
         self._lines = Lines(file, json.dumps(head))
 
     def begin(self, command: int) -> None:
@@ -156,10 +156,18 @@ class Watch:
                 self._room = 0
 
 
+def _access(plan: Plan) -> list[Fields]:
+    rules = (each.rule for each in plan.rules)
+    return [_rule(rule.resource_type, rule.operation, rule.target) for rule in rules]
+
+
+def _rule(kind: str, operation: str, target: str | None) -> Fields:
+    return {"resource_type": kind, "operation": operation, "target": target}
+
+
 def _missing(kind: str, operation: str, target: str | None = None, path: str = "") -> Fields:
     """Say which rule was missing, and on what the act was if that is another path."""
-    rule = {"resource_type": kind, "operation": operation, "target": target}
-    return {"missing": rule, "path": path or target}
+    return {"missing": _rule(kind, operation, target), "path": path or target}
 
 
 def _socket(call: Call) -> Fields:

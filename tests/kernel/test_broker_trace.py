@@ -222,6 +222,10 @@ def test_why_tells_the_line_that_then_works(launch: Launch, tmp_path: Path) -> N
     assert "cat (process " in told.stdout
     assert f'"operation": "read", "target": "{tmp_path}/secret/file"' in told.stdout
     assert not re.search(r"access: .*\"target\": \"/\"", told.stdout), "output is not believed"
+    had = json.loads(trace.read_text().splitlines()[0])["access"]
+    assert [(each["operation"], each["target"]) for each in had] == [
+        ("execute", "/usr/bin/cat"), ("execute", "/usr/bin/ls"), ("read", "/proc"),
+    ]  # fmt: skip
     document = json.loads(osguard("why", "--json", str(trace)).stdout)
     missing = [each["missing"] for each in document["refused"]]
     access = json.dumps([each for each in missing if each["target"]])

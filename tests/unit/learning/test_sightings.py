@@ -75,6 +75,8 @@ def test_a_full_file_says_so(tmp_path: Path) -> None:
         (HEAD, {**LINE, "missing": "x"}),
         (HEAD, {**LINE, "pid": "x"}),
         (HEAD, {"call": "openat"}),
+        ({**HEAD, "access": {}},),
+        ({**HEAD, "access": [{**RULE, "operation": "write"}]},),
         (HEAD, {"moved": "/x", "to": 1, "folder": False}),
         (HEAD, {"moved": "/x"}),
     ],
