@@ -3,7 +3,8 @@
     python -I -m democrai_osguard.enforcement.asker KIND:NAME SECONDS [--no-terminal] [CHAIN …]
 
 Started by the launcher before anything is confined, with its end of a socket as standard input. It
-ends when the launcher does. Where the run has a terminal, the person there can answer too.
+ends when the launcher does. Where the run has a terminal, the person there can answer too; where it
+has none, the run's standard error says what waits.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from democrai_osguard.access import Subject
 from democrai_osguard.approvals.opening import open_service
 from democrai_osguard.approvals.records import Operator, Origin
 from democrai_osguard.enforcement.held import NO, YES, HeldDesk
+from democrai_osguard.enforcement.held_notices import Notices
 from democrai_osguard.enforcement.held_terminal import Terminal
 from democrai_osguard.errors import OsGuardError
 
@@ -50,8 +52,13 @@ def main(subject: str, timeout: str, *more: str) -> None:
         _say(connection, 0, str(error))  # the launcher says it, and starts nothing
         return
     chain = tuple(Subject.parse(each) for each in more if each != _NO_TERMINAL)
-    desk = HeldDesk(service, Subject.parse(subject), _origin(), timeout=float(timeout), chain=chain)
-    terminal = None if _NO_TERMINAL in more else Terminal.open(service, _operator())
+    is_own = _NO_TERMINAL not in more  # else it is an application's, which says things itself
+    terminal = Terminal.open(service, _operator()) if is_own else None
+    notices = Notices(float(timeout)) if is_own and terminal is None else None
+    desk = HeldDesk(
+        service, Subject.parse(subject), _origin(),
+        timeout=float(timeout), chain=chain, notices=notices,
+    )  # fmt: skip
     attend(connection, desk, terminal)
     service.close()
 

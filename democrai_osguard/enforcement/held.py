@@ -24,9 +24,11 @@ if TYPE_CHECKING:
 
     from democrai_osguard.access import Subject
     from democrai_osguard.approvals.service import ApprovalService
+    from democrai_osguard.enforcement.held_notices import Notices
 
 YES, ONCE, NO = "yes", "once", "no"
 PER_SECOND = 10  # questions; more wait for their turn
+_UNANSWERED = (State.PENDING, State.EXPIRED, State.ENDED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +50,7 @@ class HeldDesk:
         *,
         timeout: float,
         chain: tuple[Subject, ...] = (),
+        notices: Notices | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._service = service
@@ -55,6 +58,7 @@ class HeldDesk:
         self._origin = origin
         self._timeout = timeout
         self._chain = chain
+        self._notices = notices
         self._clock = clock
         self._queue: dict[int, Mapping[str, object]] = {}
         self._asked: dict[int, Asked] = {}
@@ -125,17 +129,22 @@ class HeldDesk:
             self._origin.user_id, self._origin.organization_id, self._origin.session_key, process
         )
         pending = self._service.register(request, origin, chain=self._chain, held=True)
+        if self._notices and pending.id not in self.open_requests():
+            self._notices.waits(pending)
         self._asked[number] = Asked(pending.id, self._clock() + self._timeout)
 
     def _answer(self, asked: Asked) -> str | None:
         request = self._service.wait_for_answer(asked.request_id, 0)
         if request.state is State.ONCE:  # taken by this very look
             return ONCE
-        if request.state is not State.PENDING:
+        if request.state not in _UNANSWERED:
             return YES if request.state is State.APPROVED else NO
-        if self._clock() < asked.until:
-            return None
-        self._service.withdraw(asked.request_id)
+        if request.state is State.PENDING:
+            if self._clock() < asked.until:
+                return None
+            self._service.withdraw(asked.request_id)
+        if self._notices and self.open_requests().count(request.id) == 1:
+            self._notices.unanswered(request)
         return NO
 
     def _take_off(self, number: int) -> None:

@@ -11,6 +11,7 @@ import os
 import termios
 from typing import TYPE_CHECKING
 
+from democrai_osguard.enforcement.held_notices import wish
 from democrai_osguard.errors import OsGuardError, printable
 
 if TYPE_CHECKING:
@@ -102,8 +103,6 @@ def _word(line: bytes) -> str:
 
 def _question(request: PendingRequest) -> str:
     """Return three lines, of which no name and no command line makes more."""
-    chain = " > ".join(map(str, request.chain))
     known = (("session key", request.has_session), ("resumable", request.resumable))
     words = "; ".join(f"{name}: {'yes' if holds else 'no'}" for name, holds in known)
-    asked, who = printable(f"{chain} wants: {request.rule}"), str(request.origin.task_id)
-    return f"{asked}\n  {printable(who)}\n  {words}"
+    return f"{wish(request)}\n  {printable(str(request.origin.task_id))}\n  {words}"

@@ -132,10 +132,11 @@ class LiveScreen:
 
 def run(service: ApprovalService, operator: Operator, printable: Callable[[str], str]) -> None:
     """Show the live list in this terminal until the operator leaves."""
+    revision = service.store.revision()  # before the first look, so that no change is missed
     screen = LiveScreen(service, operator)
     hears, says = os.pipe()
     over = threading.Event()
-    listener = threading.Thread(target=_listen, args=(service, says, over), daemon=True)
+    listener = threading.Thread(target=_listen, args=(service, revision, says, over), daemon=True)
     listener.start()
     keyboard = sys.stdin.fileno()
     before = termios.tcgetattr(keyboard)
@@ -169,8 +170,7 @@ def _loop(screen: LiveScreen, keyboard: int, hears: int, printable: Callable[[st
             going = all(screen.press(key) for key in typed)
 
 
-def _listen(service: ApprovalService, says: int, over: threading.Event) -> None:
-    revision = service.store.revision()
+def _listen(service: ApprovalService, revision: int, says: int, over: threading.Event) -> None:
     while not over.is_set():
         try:
             now = service.wait(revision, _PATIENCE)

@@ -196,8 +196,9 @@ def supervised(service: ApprovalService) -> Iterator[Start]:
     ) -> subprocess.Popen[str]:
         words = [*LAUNCHER, "--supervised", "--subject", "module:notes", *options, "--", *command]
         process = subprocess.Popen(
-            words, cwd=cwd, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-        )
+            words, cwd=cwd, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            start_new_session=True,  # so that no question comes to the terminal of the tests
+        )  # fmt: skip
         started.append(process)
         return process
 

@@ -103,6 +103,7 @@ def test_an_answer_at_the_runs_own_terminal_counts_twice(
     run.wait_for("over")
     assert run.text.count(seen) == 2
     assert run.text.count("eny? ") == 1
+    assert "democrai-launch: " not in run.text  # that is for runs without a terminal
     assert [each.scope for each in service.list_decisions()] == [scope]
 
 

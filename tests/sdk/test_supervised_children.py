@@ -81,6 +81,7 @@ def test_silence_is_a_no(host: Host) -> None:
     code, out, err = supervised(host, "cat", str(host.outside / "file"), ask_timeout=0.3)
     assert (code, out) == (1, "")
     assert "Permission denied" in err
+    assert "democrai-launch" not in err  # the application says what it waits for, or does not
     assert host.service.list_requests() == []
 
 

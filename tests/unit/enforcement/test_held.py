@@ -11,6 +11,7 @@ from democrai_osguard.approvals.opening import open_store
 from democrai_osguard.approvals.records import Operator, Origin
 from democrai_osguard.approvals.service import ApprovalService
 from democrai_osguard.enforcement.held import NO, ONCE, PER_SECOND, YES, HeldDesk
+from democrai_osguard.enforcement.held_notices import Notices
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -81,6 +82,37 @@ def test_silence_is_a_no(desk: HeldDesk, service: ApprovalService, clock: Clock)
     clock.now = 61
     assert desk.answers() == [(1, NO)]
     assert service.list_requests() == []
+
+
+def test_a_question_of_two_runs_is_said_by_each_and_its_silence_too(
+    service: ApprovalService, clock: Clock, capfd: pytest.CaptureFixture[str]
+) -> None:
+    runs = [_saying(service, clock) for _ in range(2)]
+    for each in runs:
+        each.take(question(1))
+        each.answers()
+    assert runs[0].open_requests() == runs[1].open_requests()
+    assert capfd.readouterr().err.count("democrai-launch: waits up to 60 s") == 2
+    clock.now = 61
+    assert [each.answers() for each in runs] == [[(1, NO)]] * 2
+    assert capfd.readouterr().err.count("democrai-launch: nobody answered in time") == 2
+
+
+def test_two_calls_with_one_request_are_said_once(
+    service: ApprovalService, clock: Clock, capfd: pytest.CaptureFixture[str]
+) -> None:
+    run = _saying(service, clock)
+    run.take(question(1))
+    run.take(question(2))
+    run.answers()
+    clock.now = 61
+    assert run.answers() == [(1, NO), (2, NO)]
+    assert len(capfd.readouterr().err.splitlines()) == 2
+
+
+def _saying(service: ApprovalService, clock: Clock) -> HeldDesk:
+    subject, notices = Subject(SubjectType.MODULE, "notes"), Notices(60)
+    return HeldDesk(service, subject, Origin(), timeout=60, notices=notices, clock=clock)
 
 
 def test_ten_a_second_at_most(desk: HeldDesk, service: ApprovalService, clock: Clock) -> None:
