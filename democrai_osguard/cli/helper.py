@@ -10,6 +10,7 @@ import click
 from democrai_osguard.cli.exits import Exit
 from democrai_osguard.cli.output import counted, say, say_fields, say_json
 from democrai_osguard.enforcement.host import HELPER_PATIENCE, decisions_words
+from democrai_osguard.settings import load_settings
 from democrai_osguard_helper.client import Client, HelperRefused, HelperSilent, HelperUnavailable
 from democrai_osguard_helper.protocol import Listing, ProtocolViolation, Report, socket_path
 
@@ -28,34 +29,35 @@ def status(*, as_json: bool) -> int:
 
     Exits with 125 if the helper cannot be asked or no layer works.
     """
+    place = load_settings().helper_socket or socket_path()
     try:
-        with Client(timeout=HELPER_PATIENCE) as client:
+        with Client(place, HELPER_PATIENCE) as client:
             report, sandboxes = client.status(), client.list().sandboxes
     except (HelperUnavailable, HelperRefused, ProtocolViolation) as error:
         if as_json:
-            say_json({"reachable": False, "socket": socket_path(), "reason": str(error)})
+            say_json({"reachable": False, "socket": place, "reason": str(error)})
         else:
-            _say_why_not(error)
+            _say_why_not(error, place)
         return Exit.NOT_ENFORCED
     if as_json:
-        say_json(_document(report, sandboxes))
+        say_json(_document(report, sandboxes, place))
     else:
-        _say(report, sandboxes)
+        _say(report, sandboxes, place)
     works = any(not layer.reason for layer in report.layers)
     return Exit.ALLOWED if works else Exit.NOT_ENFORCED
 
 
-def _say_why_not(error: Exception) -> None:
-    reason = str(error).removeprefix(f"{socket_path()}: ")
+def _say_why_not(error: Exception, place: str) -> None:
+    reason = str(error).removeprefix(f"{place}: ")
     if isinstance(error, HelperSilent):
-        say(f"The socket is there at {socket_path()}, and nobody answers: {reason}")
+        say(f"The socket is there at {place}, and nobody answers: {reason}")
         say("  → look: systemctl status democrai-osguard-helper.service")
         return
     if isinstance(error.__cause__, PermissionError):
-        say(f"You may not ask the helper at {socket_path()}: {reason}")
-        say(f"  → {_how_to_be_let_in(socket_path())}")
+        say(f"You may not ask the helper at {place}: {reason}")
+        say(f"  → {_how_to_be_let_in(place)}")
         return
-    say(f"The helper does not answer at {socket_path()}: {reason}")
+    say(f"The helper does not answer at {place}: {reason}")
     say("  → start it: systemctl start democrai-osguard-helper.socket")
 
 
@@ -69,8 +71,8 @@ def _how_to_be_let_in(path: str) -> str:
     return f"join its group and log in again: sudo usermod --append --groups {group} <you>"
 
 
-def _say(report: Report, sandboxes: tuple[Listing, ...]) -> None:
-    say(f"The helper answers at {socket_path()}.")
+def _say(report: Report, sandboxes: tuple[Listing, ...], place: str) -> None:
+    say(f"The helper answers at {place}.")
     say_fields(
         (
             *((layer.layer, _layer_words(layer.reason)) for layer in report.layers),
@@ -100,10 +102,10 @@ def _layer_words(reason: str) -> str:
     return f"{reason}; the helper tries it again by itself"
 
 
-def _document(report: Report, sandboxes: tuple[Listing, ...]) -> dict[str, object]:
+def _document(report: Report, sandboxes: tuple[Listing, ...], place: str) -> dict[str, object]:
     return {
         "reachable": True,
-        "socket": socket_path(),
+        "socket": place,
         "layers": {layer.layer: layer.reason or None for layer in report.layers},
         "peer_identity": report.peer_identity,
         "resolver": report.resolver,

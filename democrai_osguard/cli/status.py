@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
@@ -29,8 +30,10 @@ def status(*, as_json: bool) -> None:
 
     Exits with 64, and one line for each place, if the settings are not understood.
     """
-    settings = settings_fact(in_force())  # first: what is wrong with them is said at once
-    facts = (*host_facts(), settings, running_fact())
+    found = in_force()  # first: what is wrong with them is said at once
+    helper = found.settings.helper_socket
+    runs = running_fact(partial(running, helper))
+    facts = (*host_facts(helper), settings_fact(found), runs)
     if as_json:
         say_json({fact.name: fact.value for fact in facts})
         return

@@ -41,8 +41,8 @@ class Fact:
     follows: str
 
 
-def host_facts() -> tuple[Fact, ...]:
-    """Return everything that `status` tells."""
+def host_facts(helper: str | None = None) -> tuple[Fact, ...]:
+    """Return what `status` tells of this host; `helper` is the socket that settings name."""
     kernel = _kernel()
     return (
         _system(kernel),
@@ -50,7 +50,7 @@ def host_facts() -> tuple[Fact, ...]:
         _seccomp(kernel),
         _cgroup(read_cgroup_layout()),
         _iptables(),
-        _helper(socket_path(), kernel),
+        _helper(helper or socket_path(), kernel),
     )
 
 

@@ -40,9 +40,9 @@ class Sandbox:
         return asdict(self)
 
 
-def running() -> list[Sandbox]:
+def running(helper: str | None = None) -> list[Sandbox]:
     """Return the sandboxes that this user can see, those that somebody vouches for first."""
-    held = held_by_the_helper()
+    held = held_by_the_helper(helper)
     own = _filters(os.getpid())
     seen: dict[int, tuple[str, str]] = {}
     for pid in _pids():
@@ -61,10 +61,10 @@ def running() -> list[Sandbox]:
     return sorted(found, key=lambda each: (order.index(each.known_from), each.pid))
 
 
-def held_by_the_helper() -> Mapping[str, str]:
+def held_by_the_helper(helper: str | None = None) -> Mapping[str, str]:
     """Return the subject of each cgroup that the helper holds; none where it does not answer."""
     try:
-        with Client(timeout=_PATIENCE) as client:
+        with Client(helper, _PATIENCE) as client:
             instance, sandboxes = client.status().instance, client.list().sandboxes
     except (HelperUnavailable, HelperRefused, ProtocolViolation):
         return {}

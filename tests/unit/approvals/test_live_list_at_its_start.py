@@ -74,8 +74,8 @@ def test_what_changes_after_the_first_look_is_shown(
         listing = threading.Thread(target=run, args=(service, ADA, printable))
         listing.start()
         try:
-            assert shows(seen, b"1 open request(s)")
-            assert shows(seen, b"0 open request(s)")
+            assert shows(seen, b"1 open request")
+            assert shows(seen, b"0 open requests")
         finally:
             os.write(seen, b"q")
             while listing.is_alive():  # the screen says good-bye, and somebody must read that

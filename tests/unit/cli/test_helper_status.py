@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def _status(monkeypatch: pytest.MonkeyPatch, path: str, cause: OSError) -> str:
-    def refuse(**_: object) -> None:
+    def refuse(*_: object) -> None:
         raise HelperUnavailable(f"{path}: {cause.strerror}") from cause
 
     monkeypatch.setenv("DEMOCRAI_OS_HELPER_SOCKET", path)
@@ -40,8 +40,10 @@ def test_who_may_not_ask_is_told_who_may(
     if group is not None:
         path.touch()
         gid = {"daemon": 1, "root": 0}[group]
+        real = os.stat
+        shown = os.stat_result((0, 0, 0, 0, 0, gid, *[0] * 4))
         monkeypatch.setattr(
-            os, "stat", lambda _path: os.stat_result((0, 0, 0, 0, 0, gid, *[0] * 4))
+            os, "stat", lambda at, **more: shown if at == str(path) else real(at, **more)
         )
     said = _status(monkeypatch, str(path), PermissionError(13, "Permission denied"))
     assert f"You may not ask the helper at {path}: Permission denied" in said
@@ -73,7 +75,7 @@ def test_a_layer_that_is_missing_is_said_to_be_tried_again(reason: str, words: s
     said = list[tuple[str, str]]()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(helper, "say_fields", said.extend)
-        helper._say(report, ())  # noqa: SLF001 - what `status` prints of an answer
+        helper._say(report, (), "/run/h")  # noqa: SLF001 - what `status` prints of an answer
     assert ("bpf", words) in said
 
 
@@ -82,5 +84,5 @@ def test_what_is_held_is_counted_in_plain_words(capsys: pytest.CaptureFixture[st
     names = ("a.example", "b.example")
     tool = Subject("tool", "a")
     held = Listing("7", 1000, tool, None, 0, 0, 1, names, ("bpf",), True, "held", None)
-    helper._say(report, (held,))  # noqa: SLF001 - what `status` prints of an answer
+    helper._say(report, (held,), "/run/h")  # noqa: SLF001 - what `status` prints of an answer
     assert "tool:a  held by bpf  1 place, 2 names, 0 refused" in capsys.readouterr().out

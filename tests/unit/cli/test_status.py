@@ -125,3 +125,12 @@ def test_a_host_that_does_not_tell_is_no_failure() -> None:
     fact = running_fact(hidden)
     assert fact.value is None
     assert fact.words == "running: cannot be told (Permission denied)"
+
+
+@pytest.mark.parametrize("words", [("status",), ("helper", "status")])
+def test_the_helper_is_asked_where_the_settings_say(words: tuple[str, ...], tmp_path: Path) -> None:
+    config, socket = tmp_path / "c.toml", tmp_path / "helper"
+    config.write_text(f"[sandbox.os]\nhelper_socket = '{socket}'\n")
+    assert str(socket) not in osguard(*words).stdout  # the control
+    said = osguard(*words, DEMOCRAI_CONFIG=str(config)).stdout
+    assert f"at {socket}" in said
